@@ -34,6 +34,7 @@ const (
 	reasonImageGCFailed       = "ImageGCFailed"
 	reasonFreeDiskSpaceFailed = "FreeDiskSpaceFailed"
 	reasonInvalidDiskCapacity = "InvalidDiskCapacity"
+	reasonInvalidImageID      = "InvalidImageID"
 )
 
 // ImageOptions are the settings of an [ImageGC]; the zero value is valid.
@@ -51,7 +52,7 @@ type ImageOptions struct {
 	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed
 	// also while the policy is disabled, and when Run begins. nil: none.
 	Listed func(list runtime.ImageList)
-	// Observer receives events about the node, ImageGCFailed, FreeDiskSpaceFailed and InvalidDiskCapacity, and each
+	// Observer receives events about the node, ImageGCFailed, FreeDiskSpaceFailed and InvalidDiskCapacity and InvalidImageID, and each
 	// [ImageCollection].
 	runtime.Observer
 }
@@ -274,6 +275,12 @@ func (c *ImageGC) run(ctx context.Context, goal ImageGoal, done *ImageCollection
 	if err != nil {
 		return err
 	}
+	in.Images = slices.DeleteFunc(in.Images, func(i Image) bool {
+		if i.ID == "" && !i.Pinned && len(i.UsedBy) == 0 {
+			c.event(reasonInvalidImageID, "ImageID is not valid, skipping, image: "+i.Name())
+		}
+		return i.ID == ""
+	})
 	r := &imageRun{ImageGC: c, in: in, listed: listed, done: done, left: make(map[string]*Image, len(in.Images))}
 	for i := range in.Images {
 		r.left[in.Images[i].ID] = &in.Images[i]

@@ -561,3 +561,17 @@ func TestKeptImages(t *testing.T) {
 	require.ErrorContains(t, err, `images "nginx*" that are to be kept: must begin with a registry`)
 	require.ErrorContains(t, err, `images "*"`)
 }
+
+// An image without an ID cannot be removed. There is kubelet's event about it if nothing uses it.
+func TestAnImageWithoutAnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := spare("", 100)
+		broken.Tags = []string{"broken:1"}
+		service := fake.NewImages(1000, spare("a", 100), broken)
+		g := newImageGC(t, service, gc.ImageOptions{})
+		g.known(t)
+		require.NoError(t, g.DeleteUnusedImages(t.Context()))
+		assert.Equal(t, []string{""}, service.IDs())
+		assert.Equal(t, []string{"Warning InvalidImageID: ImageID is not valid, skipping, image: broken:1"}, g.events())
+	})
+}

@@ -43,13 +43,16 @@ type hooks struct {
 // dialRuntime connects to the container runtime of the settings, and returns it with the
 // cgroups of its pods; nil if they have none.
 func dialRuntime(ctx context.Context, s *config.Settings, m *member, withCgroups bool, measure runtime.MeasureFunc,
-	log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
+	tracer Tracer, log logr.Logger) (rt *cri.Runtime, cgroups *cgroup.Pods, err error) {
 	if withCgroups {
 		if cgroups, err = s.Cgroups(func() string { return rt.Features().CgroupDriver }); err != nil {
 			return nil, nil, err
 		}
 	}
 	opts := runtimeOptions(s, measure, log)
+	if tracer != nil {
+		opts.CallStats = tracer.CallStats()
+	}
 	if cgroups != nil {
 		opts.CgroupParent = cgroups.Parent
 	}

@@ -47,6 +47,9 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, limits
 	if err != nil {
 		return nil, err
 	}
+	if nopts.Startup, err = prommetrics.NewNodeStartup(m.registry, bootTime()); err != nil {
+		return nil, err
+	}
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,

@@ -221,3 +221,27 @@ func TestDashboardInACluster(t *testing.T) {
 		}
 	}
 }
+
+// The agent has each metric that the dashboards, rules and alerts of testdata/dashboard-metrics.txt read, or the file
+// has the reason.
+func TestMetricsOfDashboards(t *testing.T) {
+	has := registered(t)
+	doc, err := os.ReadFile("../docs/operate/metrics.md")
+	require.NoError(t, err)
+	_, cadvisor, ok := strings.Cut(string(doc), "\n## /metrics/cadvisor\n")
+	require.True(t, ok)
+	cadvisor, _, ok = strings.Cut(cadvisor, "\n- Missing: ")
+	require.True(t, ok)
+	list, err := os.ReadFile("testdata/dashboard-metrics.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(list)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		text, reason, missing := strings.Cut(strings.TrimSpace(line), ": ")
+		name := strings.Fields(text)[0]
+		_, found := has[name]
+		found = found || strings.Contains(cadvisor, "`"+name+"`")
+		assert.Equal(t, !missing, found, "%s: %s", name, reason)
+	}
+}

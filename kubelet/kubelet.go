@@ -45,6 +45,7 @@ type Kubelet struct {
 	ownLog   bool              // the log is that of the display
 	notifier *systemd.Notifier // nil: nothing reports to systemd
 	metrics  *metrics
+	tracer   Tracer // nil: there is none
 	runtime  runtime.Runtime
 	// failed is closed when the embedded runtime has ended; nil: there is none.
 	failed <-chan struct{}
@@ -125,6 +126,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		return err
 	}
 	k.metrics = m
+	for _, f := range s.Features() {
+		m.setFeature(f.Name, f.Stage, f.Enabled)
+	}
 	if register := k.opts.RegisterMetrics; register != nil {
 		if err := register(m.registry); err != nil {
 			return fmt.Errorf("kubelet: field Options.RegisterMetrics: %w", err)
@@ -146,6 +150,11 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	tracer, err := k.newTracer(ctx, s)
+	if err != nil {
+		return err
+	}
+	k.tracer = tracer
 	if err := k.openRuntime(ctx, joins); err != nil {
 		return err
 	}
@@ -167,6 +176,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	opts.Sources = append(opts.Sources, k.opts.Sources...)
 	opts.Volumes.Plugins, opts.Prober.Handlers, opts.Override = k.opts.Volumes, k.opts.Probes, k.opts.Override
+	if tracer != nil {
+		wrapSyncer(&opts, tracer)
+	}
 	if !has(ImageRecords) {
 		opts.Images.Records = nil
 	}
@@ -288,6 +300,13 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if k.agent, err = kubeletkit.New(opts); err != nil {
 		return err
 	}
+	if tracer != nil {
+		store := k.agent.Parts().History
+		run := func(ctx context.Context) error { return tracer.Run(ctx, store) }
+		if err := k.agent.Add("tracing", run); err != nil {
+			return err
+		}
+	}
 	k.node = local.Node{Agent: k.agent, Recent: pods, Broken: broken, Manifests: s.StaticPodPath, Root: s.RootDir,
 		Held: held}
 	k.joins = joins
@@ -334,7 +353,7 @@ func (k *Kubelet) limitsPods() (bool, error) {
 func (k *Kubelet) openRuntime(ctx context.Context, joins *member) error {
 	k.runtime = k.opts.Runtime
 	if k.runtime == nil {
-		rt, cgroups, err := dialRuntime(ctx, k.settings, joins, k.opts.has(Cgroups), k.metrics.cri, k.log)
+		rt, cgroups, err := dialRuntime(ctx, k.settings, joins, k.opts.has(Cgroups), k.metrics.cri, k.tracer, k.log)
 		if err != nil {
 			return err
 		}
@@ -510,7 +529,7 @@ func (k *Kubelet) addPorts(listeners []listener, stop *control.Stop, started *re
 	}
 	for _, l := range listeners {
 		l.Listener = started.listener(l.Listener)
-		run, err := port(s, l, n, k.joins, k.metrics, sopts)
+		run, err := port(s, l, n, k.joins, k.metrics, k.tracer, sopts)
 		if err != nil {
 			return err
 		}

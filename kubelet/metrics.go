@@ -2,6 +2,10 @@ package kubelet
 
 import (
 	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +26,7 @@ type metrics struct {
 	registry              prometheus.Registerer
 	podResources          *prommetrics.PodResources
 	pods                  *prommetrics.PodsAPI
+	setFeature            func(name, stage string, enabled bool)
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
@@ -56,10 +61,16 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prommetrics.RegisterStartTime(slis); err != nil {
-		return nil, err
+	for _, reg := range []prometheus.Registerer{slis, probes} {
+		if err := prommetrics.RegisterStartTime(reg); err != nil {
+			return nil, err
+		}
 	}
 	requests, err := prommetrics.NewRequests(reg)
+	if err != nil {
+		return nil, err
+	}
+	setFeature, err := prommetrics.RegisterFeature(reg)
 	if err != nil {
 		return nil, err
 	}
@@ -72,9 +83,23 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		return nil, err
 	}
 	return &metrics{
-		pods: pods, podResources: podResources, rest: rest, requests: requests, health: health,
+		setFeature: setFeature, pods: pods, podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 		slis: prommetrics.Handler(slis, log),
 	}, nil
+}
+
+// bootTime returns when the machine has started, zero if that is not known.
+func bootTime() time.Time {
+	data, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return time.Time{}
+	}
+	up, _, _ := strings.Cut(string(data), " ")
+	seconds, err := strconv.ParseFloat(up, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(seconds * float64(time.Second)))
 }

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,8 @@ func registered(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	require.NoError(t, prommetrics.RegisterNode(m.registry, "node", "v1.36.0"))
 	_, err = prommetrics.NewClientCertificate(m.registry)
+	require.NoError(t, err)
+	_, err = prommetrics.NewNodeStartup(m.registry, time.Time{})
 	require.NoError(t, err)
 	_, err = prommetrics.NewServingCertificate(m.registry)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -64,6 +65,9 @@ type Options struct {
 	Event runtime.EventFunc
 	// RegisterMetrics registers metrics of the program in those of /metrics. nil: there are none.
 	RegisterMetrics func(prometheus.Registerer) error
+	// Tracing returns the tracer of a configuration that has tracing, such as New of package otlp in module
+	// metrics/tracing. It must not wait for the collector. nil: tracing has no effect, which is a warning.
+	Tracing func(ctx context.Context, config TracingConfig) (Tracer, error)
 	// Commands are further commands of the program, among the other commands of its help. They belong to this program.
 	// One with the name of a command of the kubelet replaces it.
 	Commands []*cobra.Command
@@ -91,7 +95,8 @@ type processOptions struct {
 
 func (o *Options) program() config.Program {
 	return config.Program{Name: cmp.Or(o.Name, "kubeletkit"), Getenv: o.Getenv, Configuration: o.Configuration,
-		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes) > 0}
+		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes) > 0,
+		Tracing: o.Tracing != nil}
 }
 
 // validateProgram returns what is wrong with the options of a program, whatever it runs.

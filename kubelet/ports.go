@@ -31,7 +31,7 @@ type listener struct {
 
 // port returns the component that serves a port.
 func port(s *config.Settings, l listener, n local.Node, joins *member, m *metrics,
-	opts server.Options) (func(context.Context) error, error) {
+	tracer Tracer, opts server.Options) (func(context.Context) error, error) {
 	switch l.api {
 	case apiHealthz:
 		return func(ctx context.Context) error {
@@ -46,6 +46,9 @@ func port(s *config.Settings, l listener, n local.Node, joins *member, m *metric
 		return nil, err
 	}
 	h := server.Kubelet(n.Agent, opts) // the pods that are desired, as kubelet lists them
+	if tracer != nil {
+		h = tracer.WrapHandler(h)
+	}
 	return func(ctx context.Context) error { return api.serve(ctx, l.Listener, h) }, nil
 }
 

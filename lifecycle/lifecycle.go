@@ -75,7 +75,16 @@ type Preemption struct {
 	Reason, Message string
 	// GracePeriod is in seconds; nil means that of the pod.
 	GracePeriod *int64
+	// Resource is what the pod that is admitted lacks, for metrics. It may be empty.
+	Resource v1.ResourceName
 }
+
+// The reason and the message of kubelet's event about a pod that was to end for others, or for the node, and has not
+// ended in one and a half of its grace period.
+const (
+	ReasonExceededGracePeriod  = "ExceededGracePeriod"
+	MessageExceededGracePeriod = "Container runtime did not kill the pod within specified grace period."
+)
 
 // RefusalHandler takes back what pods were given that are refused.
 type RefusalHandler interface {

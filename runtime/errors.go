@@ -32,6 +32,8 @@ type TerminalError struct {
 	Reason string
 	// Message is a sentence for people.
 	Message string
+	// Detail is the cause of an infeasible resize in one word for metrics. It may be empty.
+	Detail string
 }
 
 // Error implements error.

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"time"
+
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -35,6 +37,25 @@ type Measurement interface {
 	// IsMeasurement marks the type.
 	IsMeasurement()
 }
+
+// CgroupChange is the measurement of a change of a cgroup, also of one that has failed:
+// kubelet_cgroup_manager_duration_seconds. It is here since package node/cgroup needs libraries that those who receive
+// measurements do without. The cgroups of pods that are gone are removed in one pass, and measured as one.
+type CgroupChange struct {
+	// Operation is [CgroupCreate], [CgroupUpdate] or [CgroupDestroy].
+	Operation string
+	Took      time.Duration
+}
+
+// The operations of a [CgroupChange], in kubelet's words.
+const (
+	CgroupCreate  = "create"
+	CgroupUpdate  = "update"
+	CgroupDestroy = "destroy"
+)
+
+// IsMeasurement implements [Measurement].
+func (CgroupChange) IsMeasurement() {}
 
 // MeasureFunc receives measurements. Those of metrics/prometheus make kubelet's metrics of them. A nil MeasureFunc
 // discards measurements if it is called through [MeasureFunc.Emit].

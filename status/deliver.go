@@ -201,6 +201,10 @@ func (m *Store) done(d *delivery, result Result, err error, now time.Time) {
 		if !d.changed.IsZero() {
 			m.measured(Delivered{now.Sub(d.changed)})
 		}
+		if d.i.starting && allStarted(d.status) {
+			d.i.starting = false
+			m.measured(StartDelivered{Pod: d.pod, Status: d.status, At: now})
+		}
 	}
 	r.urgent = r.urgent && d.i.undelivered()
 	m.settle(r)

@@ -52,6 +52,9 @@ type incarnation struct {
 	changed time.Time
 	// finished is set by Terminate.
 	finished bool
+	// starting means that the pod is one of an API server that had no status when its first one was made here, and that
+	// no status with all containers running was delivered yet.
+	starting bool
 }
 
 // mayHoldBack reports whether the final phase of the pod has to be held back while its containers

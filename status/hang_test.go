@@ -16,9 +16,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	"github.com/kubeletkit/kubeletkit/status"
 )
 
@@ -173,6 +175,7 @@ type metrics struct {
 	failed    int
 	hanging   int
 	starts    []time.Duration
+	delivered []string
 }
 
 // now returns the values, when the manager is idle.
@@ -181,7 +184,7 @@ func (m *metrics) now() *metrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &metrics{latencies: slices.Clone(m.latencies), failed: m.failed, hanging: m.hanging,
-		starts: slices.Clone(m.starts)}
+		starts: slices.Clone(m.starts), delivered: slices.Clone(m.delivered)}
 }
 
 func (m *metrics) Measure(v runtime.Measurement) {
@@ -190,6 +193,8 @@ func (m *metrics) Measure(v runtime.Measurement) {
 	switch v := v.(type) {
 	case status.Delivered:
 		m.latencies = append(m.latencies, v.Latency)
+	case status.StartDelivered:
+		m.delivered = append(m.delivered, v.Pod.Name)
 	case status.PodStarted:
 		m.starts = append(m.starts, v.Took)
 	case status.DeliveryFailed:
@@ -233,5 +238,33 @@ func TestPodStarted(t *testing.T) {
 			m.Set(named("a"), phased(v1.PodRunning, "1"))
 			m.Set(named("a"), phased(v1.PodRunning, "2"))
 			assert.Equal(t, []time.Duration{3 * time.Second}, measured.now().starts)
+		})
+}
+
+// A start is measured when a status with all containers running was delivered: once, and neither of a static pod nor of
+// one that had a status before.
+func TestStartsAreMeasuredWhenDelivered(t *testing.T) {
+	measured := &metrics{}
+	managed(t, status.Options{Observer: runtime.Observer{Measure: measured.Measure, Logger: logr.Discard()}},
+		func(m *status.Store, _ *sink) {
+			web, before, static := named("web"), named("before"), named("static")
+			before.Status.StartTime = &metav1.Time{Time: time.Now()}
+			static.Annotations = map[string]string{podspec.AnnotationConfigSource: "file"}
+			for _, pod := range []*v1.Pod{web, before, static} {
+				s := phased(v1.PodPending, "")
+				s.ContainerStatuses = []v1.ContainerStatus{{}}
+				m.Set(pod, s)
+			}
+			assert.Empty(t, measured.now().delivered)
+			for _, message := range []string{"", "again"} {
+				for _, pod := range []*v1.Pod{web, before, static} {
+					s := phased(v1.PodRunning, message)
+					s.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{
+						Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+					m.Set(pod, s)
+				}
+				assert.Equal(t, []string{"web"}, measured.now().delivered)
+				time.Sleep(time.Second)
+			}
 		})
 }

@@ -1,7 +1,10 @@
 package status
 
 import (
+	"slices"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // The measurements of a [Store].
@@ -24,7 +27,28 @@ type (
 		// Took is the time since its first status: kubelet_pod_start_duration_seconds.
 		Took time.Duration
 	}
+	// StartDelivered is a pod whose status the sink has accepted for the first time with all containers running:
+	// kubelet_pod_start_total_duration_seconds, and kubelet_pod_start_sli_duration_seconds without the time of pulls and
+	// init containers. There is none for static pods, and for a pod that had a status when this Store received it, as
+	// after a restart of the agent.
+	StartDelivered struct {
+		// Pod and Status must not be changed.
+		Pod    *v1.Pod
+		Status *v1.PodStatus
+		// At is the time of the delivery.
+		At time.Time
+	}
 )
+
+// allStarted reports whether all containers run.
+func allStarted(s *v1.PodStatus) bool {
+	return len(s.ContainerStatuses) > 0 && !slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool {
+		return c.State.Running == nil || c.State.Running.StartedAt.IsZero()
+	})
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (StartDelivered) IsMeasurement() {}
 
 // IsMeasurement implements [runtime.Measurement].
 func (Delivered) IsMeasurement() {}

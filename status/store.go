@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // Options are the settings of a [Store]. The zero value is valid.
@@ -228,7 +229,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 		m.pods[pod.UID] = r
 	}
 	if r.live == nil {
-		r.live = &incarnation{since: now}
+		r.live = &incarnation{since: now, starting: !podspec.IsStatic(pod) && pod.Status.StartTime.IsZero()}
 	}
 	if r.live.status != nil && r.live.status.Phase == v1.PodPending && s.Phase == v1.PodRunning {
 		m.measured(PodStarted{now.Sub(r.live.since)})

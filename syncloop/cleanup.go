@@ -62,6 +62,7 @@ func (h *PodHandler) HandlePodCleanups(ctx context.Context) error {
 		return known || h.desired(uid)
 	}
 	h.reportEnds(states, alive)
+	h.count(states)
 	h.deps.Status.Recheck()
 	h.retryPendingResizes()
 	if h.deps.Prober != nil {

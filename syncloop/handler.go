@@ -232,6 +232,7 @@ func (h *PodHandler) HandlePodAdditions(pods []*v1.Pod) {
 			}
 		}
 		h.record(pod, runtime.Record{Kind: runtime.KindAdmit})
+		h.opts.Measure.Emit(Admitted{len(pod.Spec.Containers)})
 		h.keep(pod)
 		h.update(podworkers.Update{Type: podworkers.Create, Pod: pod})
 	}
@@ -292,6 +293,7 @@ func (h *PodHandler) HandlePodUpdates(pods []*v1.Pod) {
 			}
 			continue
 		}
+		h.measureRequested(old, pod)
 		h.apply(old, h.allocate(old, pod))
 	}
 }
@@ -362,7 +364,7 @@ func (h *PodHandler) HandlePodRemoves(pods []*v1.Pod) {
 			continue
 		}
 		h.drop(pod)
-		h.resizes.remove(pod.UID)
+		h.endPending(pod.UID, ResizeTerminated)
 		delete(h.stopping, pod.UID)
 		h.record(pod, runtime.Record{Kind: runtime.KindWithdraw})
 		if _, refused := h.refused[pod.UID]; refused {

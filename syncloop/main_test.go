@@ -169,6 +169,7 @@ type workers struct {
 	podworkers.Workers
 	script
 	states  map[types.UID]podworkers.State
+	kills   []podworkers.Update
 	drained bool
 	synced  bool
 }
@@ -180,6 +181,9 @@ func (w *workers) UpdatePod(u podworkers.Update) {
 		return
 	}
 	w.add("%s %s", u.Type, u.Pod.Name)
+	if u.Kill != nil {
+		w.kills = append(w.kills, u)
+	}
 	if _, known := w.states[u.Pod.UID]; !known {
 		w.states[u.Pod.UID] = podworkers.State{Phase: podworkers.PhaseSync}
 	}

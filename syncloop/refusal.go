@@ -24,6 +24,7 @@ func (h *PodHandler) refuse(pod *v1.Pod, refusal *runtime.TerminalError) {
 	h.drop(pod)
 	h.logged(pod, refusal.Reason, refusal.Message)
 	h.record(pod, runtime.Record{Kind: runtime.KindRefuse, Reason: refusal.Reason, Message: refusal.Message})
+	h.opts.Measure.Emit(Refused{refusal.Reason})
 	reject := func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, refusal.Reason, "Pod was rejected: "+refusal.Message
 	}
@@ -57,8 +58,7 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 	names, limit := make([]string, len(list)), leastEvictionTime
 	for i, e := range list {
 		names[i] = e.Pod.Namespace + "/" + e.Pod.Name
-		grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
-		limit = max(limit, grace+grace/2)
+		limit = max(limit, limitOf(e))
 	}
 	release := h.deps.Steps.Postpone(by.UID, lifecycle.Wait("WaitingForPreemption",
 		"waiting for the end of pods so that this one can run: "+strings.Join(names, ", ")), limit)
@@ -72,11 +72,15 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 		}
 	}
 	for _, e := range list {
-		kill := &podworkers.KillOptions{Done: ended}
+		late := time.AfterFunc(limitOf(e), func() {
+			h.emit(e.Pod, v1.EventTypeWarning, lifecycle.ReasonExceededGracePeriod, lifecycle.MessageExceededGracePeriod)
+		})
+		kill := &podworkers.KillOptions{Done: func() { late.Stop(); ended() }}
 		if !h.deps.Workers.State(e.Pod.UID).TerminationRequested() {
 			h.log.Info("Evicting a pod so that another one can run", "pod", runtime.RefOf(e.Pod),
 				"by", runtime.RefOf(by), "reason", e.Reason, "message", e.Message)
 			h.logged(e.Pod, e.Reason, e.Message)
+			h.opts.Measure.Emit(Preempted{e.Resource})
 			kill.Evict, kill.GracePeriod, kill.Status = true, e.GracePeriod, status.Evicted(e.Pod, e.Reason, e.Message)
 		}
 		h.deps.Workers.UpdatePod(podworkers.Update{Type: podworkers.Kill, Pod: e.Pod, OnlyKnown: true, Kill: kill,
@@ -87,6 +91,12 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 // leastEvictionTime is the least time that a pod waits for the end of others. It is kubelet's (killPodNow), which also
 // waits for one and a half of the grace period.
 const leastEvictionTime = 10 * time.Second
+
+// limitOf returns how long the end of a pod may take.
+func limitOf(e lifecycle.Preemption) time.Duration {
+	grace := podspec.Seconds(ptr.Deref(e.GracePeriod, podspec.GracePeriod(e.Pod)))
+	return max(leastEvictionTime, grace+grace/2)
+}
 
 // updateRefused handles an update of a refused pod. It has no effect, unless it requests the
 // deletion of the pod. Then a worker takes the pod down, which nothing else does, so that the

@@ -74,14 +74,14 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	kept := podspec.WithResources(pod, held)
 	switch {
 	case kept == pod: // its resize may have been pending, and taken back
-		h.resizes.remove(pod.UID)
+		h.endPending(pod.UID, ResizeReverted)
 		return pod
 	case pod.DeletionTimestamp != nil:
 		return kept
 	}
-	refusal := h.refuseResize(pod, kept)
+	refusal, detail := h.refuseResize(pod, kept)
 	if refusal == nil {
-		h.resizes.remove(pod.UID)
+		h.endPending(pod.UID, ResizeAccepted)
 		h.emit(pod, v1.EventTypeNormal, "ResizeStarted", podspec.ResizeMessage("Pod resize started", pod,
 			pod.Generation, ""))
 		return pod
@@ -97,8 +97,11 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 	} else if !pending {
 		since = before.LastTransitionTime.Time
 	}
-	h.resizes.set(pod.UID, pendingResize{wanted: pod, condition: *refusal, since: since})
+	h.setPending(pendingResize{wanted: pod, condition: *refusal, since: since})
 	if refusal.Reason != before.Reason || refusal.ObservedGeneration != before.ObservedGeneration {
+		if refusal.Reason == v1.PodReasonInfeasible {
+			h.opts.Measure.Emit(ResizeInfeasible{detail})
+		}
 		h.emit(pod, v1.EventTypeWarning, "Resize"+refusal.Reason, podspec.ResizeMessage("Pod resize "+refusal.Reason,
 			pod, pod.Generation, refusal.Message))
 	}
@@ -106,20 +109,20 @@ func (h *PodHandler) allocate(held, pod *v1.Pod) *v1.Pod {
 }
 
 // refuseResize returns the condition PodResizePending if the pod cannot get the resources that
-// it requests. kept is the pod with those that it has.
-func (h *PodHandler) refuseResize(pod, kept *v1.Pod) *v1.PodCondition {
+// it requests, and the detail of the refusal. kept is the pod with those that it has.
+func (h *PodHandler) refuseResize(pod, kept *v1.Pod) (condition *v1.PodCondition, detail string) {
 	c := &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
 	response, refusal := admit(h.opts.Admit, lifecycle.AdmitRequest{Pod: pod, Held: kept,
 		Active: h.active([]*v1.Pod{pod}), Host: h.opts.Host})
 	if refusal == nil {
 		h.evict(response.Evict, pod)
-		return nil
+		return nil, ""
 	}
 	c.Reason, c.Message = v1.PodReasonDeferred, refusal.Message
 	if refusal.Reason == v1.PodReasonInfeasible {
 		c.Reason = refusal.Reason
 	}
-	return c
+	return c, refusal.Detail
 }
 
 // resize is a change of the resources of a pod that runs.

@@ -126,6 +126,8 @@ type Options struct {
 	// Available, if not nil, returns nil when calls to the API server can be authenticated, and
 	// the error of ctx if that ends first. Nothing is called before.
 	Available func(ctx context.Context) error
+	// Startup receives when the node starts, for metrics. nil: nothing does.
+	Startup Startup
 	// HeartbeatFailed is called when reports or renewals have failed twice or more in a row, and
 	// the last one without an answer of the API server, from two goroutines. It is to close
 	// connections that may be half open. It must not block.
@@ -135,6 +137,22 @@ type Options struct {
 	// Logger receives logs. Default: that of package slog.
 	Logger logr.Logger
 }
+
+// Startup receives the steps of the start of a node. The methods must not block.
+type Startup interface {
+	// Registering is called before each attempt to create the node object.
+	Registering()
+	// Registered is called when the node object was created. It is not called for one that existed.
+	Registered()
+	// Ready is called after each report of a node that is ready.
+	Ready()
+}
+
+type noStartup struct{}
+
+func (noStartup) Registering() {}
+func (noStartup) Registered()  {}
+func (noStartup) Ready()       {}
 
 // settings are the options with their defaults. They do not change.
 type settings struct {
@@ -227,6 +245,9 @@ func (s *settings) complete() (errs []error) {
 	}
 	if s.Addresses == nil {
 		s.Addresses = &HostAddresses{Hostname: s.Hostname}
+	}
+	if s.Startup == nil {
+		s.Startup = noStartup{}
 	}
 	if s.KubeletVersion == "" {
 		s.KubeletVersion = DefaultKubeletVersion

@@ -56,10 +56,12 @@ func (n *Node) register(ctx context.Context) error {
 	if !n.s.NoRegister {
 		node := n.s.initial()
 		events := o.setStatus(node, &n.s, time.Now().Truncate(time.Second))
+		n.s.Startup.Registering()
 		created, err := nodes.Create(ctx, node, metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			n.log.Info("Registered the node", "node", n.s.name)
+			n.s.Startup.Registered()
 			n.learn(created)
 			n.reported(node, created, events, true)
 			return nil
@@ -155,6 +157,7 @@ func (n *Node) runReports(ctx context.Context) {
 		default:
 			failures, ended = 0, nil
 			if ready {
+				n.s.Startup.Ready()
 				started = time.Time{} // the fast looks are over
 			} else if time.Since(started) < fastDuration {
 				wait = min(wait, fastPeriod)

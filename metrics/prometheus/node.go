@@ -42,6 +42,22 @@ func RegisterNode(reg prometheus.Registerer, node, version string) error {
 	return collector.Register(reg, "node", collector.Group{name, build})
 }
 
+// RegisterFeature registers kubernetes_feature_enabled, and returns a function that sets a feature of the stage "ALPHA",
+// "BETA" or "DEPRECATED", or "" for GA.
+func RegisterFeature(reg prometheus.Registerer) (set func(name, stage string, enabled bool), err error) {
+	features := collector.Gauges(prometheus.Opts{
+		Name: "kubernetes_feature_enabled",
+		Help: "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+	}, "name", "stage")
+	return func(name, stage string, enabled bool) {
+		value := 0.0
+		if enabled {
+			value = 1
+		}
+		features.WithLabelValues(name, stage).Set(value)
+	}, collector.Register(reg, "features", collector.Group{features})
+}
+
 // majorMinor returns the first two numbers of a version such as "v1.36.0"; "" for what is not
 // there.
 func majorMinor(version string) (major, minor string) {

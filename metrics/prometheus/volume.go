@@ -1,9 +1,11 @@
 package prommetrics
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/volume"
@@ -17,12 +19,17 @@ type Volumes struct {
 	duration *prometheus.HistogramVec
 	// seLinux has claims whose containers differ in their labels; refused are those whose pods do not start.
 	refused, allowed *prometheus.GaugeVec
+	total            *prometheus.Desc
+
+	mu   sync.Mutex
+	pods map[types.UID]volume.PodVolumes
 }
 
 // NewVolumes registers the metrics of one agent's volumes. The error names the metric that
 // the registry refused; then none is registered.
 func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
-	m := &Volumes{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m := &Volumes{pods: map[types.UID]volume.PodVolumes{}, total: prometheus.NewDesc("volume_manager_total_volumes",
+		"[ALPHA] Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil), duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
@@ -34,7 +41,7 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 		"Number of times that a volume was refused because containers of the pod have different SELinux labels.")
 	m.allowed = conflicts("volume_manager_selinux_pod_context_mismatch_warnings_total",
 		"Number of times that a volume was set up although containers of the pod have different SELinux labels.")
-	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed}); err != nil {
+	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed, totalVolumes{m}}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -53,6 +60,14 @@ func (m *Volumes) Measure(v runtime.Measurement) {
 		counter.WithLabelValues(v.AccessMode).Inc()
 	case volume.TearDownCall:
 		m.observe(v.Plugin, "volume_unmount", v.Took, v.Err)
+	case volume.PodVolumes:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(v.Desired)+len(v.Actual) == 0 {
+			delete(m.pods, v.Pod.UID)
+		} else {
+			m.pods[v.Pod.UID] = v
+		}
 	}
 }
 
@@ -62,4 +77,31 @@ func (m *Volumes) observe(plugin, operation string, took time.Duration, err erro
 		status = "fail-unknown"
 	}
 	m.duration.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+}
+
+// totalVolumes is the collector of volume_manager_total_volumes.
+type totalVolumes struct{ m *Volumes }
+
+// Describe implements [prometheus.Collector].
+func (t totalVolumes) Describe(ch chan<- *prometheus.Desc) { ch <- t.m.total }
+
+// Collect implements [prometheus.Collector].
+func (t totalVolumes) Collect(ch chan<- prometheus.Metric) {
+	desired, actual := map[string]int{}, map[string]int{}
+	t.m.mu.Lock()
+	for _, pod := range t.m.pods {
+		for plugin, n := range pod.Desired {
+			desired[plugin] += n
+		}
+		for plugin, n := range pod.Actual {
+			actual[plugin] += n
+		}
+	}
+	t.m.mu.Unlock()
+	for state, counts := range map[string]map[string]int{"desired_state_of_world": desired,
+		"actual_state_of_world": actual} {
+		for plugin, n := range counts {
+			ch <- prometheus.MustNewConstMetric(t.m.total, prometheus.GaugeValue, float64(n), plugin, state)
+		}
+	}
 }

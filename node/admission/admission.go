@@ -168,9 +168,14 @@ func (a *Admitter) preempt(req lifecycle.AdmitRequest, node Node) (evict []lifec
 			"for", req.Pod.Namespace+"/"+req.Pod.Name)
 		a.preempted[p.UID] = true
 	}
+	var missing v1.ResourceName
+	if len(failures) > 0 {
+		missing = failures[0].Resource
+	}
 	for _, p := range req.Active { // also those that are ending for another pod: this one waits for them, too
 		if a.preempted[p.UID] {
-			evict = append(evict, lifecycle.Preemption{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted})
+			evict = append(evict, lifecycle.Preemption{Pod: p, Reason: ReasonPreempted, Message: MessagePreempted,
+				Resource: missing})
 		}
 	}
 	return evict, nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
@@ -143,13 +144,15 @@ func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 	if t == nil {
 		t = kernelTree(pods.mount)
 	}
-	m := &Manager{pods: pods, opts: opts, tree: t, wake: make(chan struct{}, 1), written: map[types.UID]written{}}
+	opts.tree = t
+	m := &Manager{pods: pods, opts: opts, wake: make(chan struct{}, 1), written: map[types.UID]written{}}
 	return m, m.Join(lifecycle.NopNode{})
 }
 
 // Join implements [lifecycle.Joiner]. The node gets kubelet's events about it.
 func (m *Manager) Join(node lifecycle.Node) error {
 	m.node, m.log, m.owners = node, node.Logger(), nil
+	m.tree = measuredTree{m.opts.tree, node}
 	for _, c := range node.Components() {
 		if owner, ok := c.(CPUOwner); ok {
 			m.owners = append(m.owners, owner)
@@ -177,7 +180,12 @@ func (m *Manager) RemoveGone(gone func(uid types.UID) bool) (map[types.UID]error
 			m.forget(uid)
 		}
 	}
-	return m.pods.RemoveGone(gone)
+	began := time.Now()
+	removed, err := m.pods.RemoveGone(gone)
+	if len(removed) > 0 {
+		measure(m.node, runtime.CgroupDestroy, began)
+	}
+	return removed, err
 }
 
 // Ended implements [lifecycle.EndedHandler]: the pod holds no resources any more.

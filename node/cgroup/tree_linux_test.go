@@ -59,7 +59,7 @@ func onRealCgroups(t *testing.T, opts ManagerOptions, f func(t *testing.T, r *re
 			require.NoError(t, err)
 			require.NoError(t, m.Join(&nodefake.Node{
 				Log: funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{})}))
-			r := &real{kernel: m.tree.(*kernel), m: m, pods: pods}
+			r := &real{kernel: m.opts.tree.(*kernel), m: m, pods: pods}
 			if err := r.usable(driver); err != nil {
 				t.Skip(err)
 			}
@@ -370,7 +370,7 @@ func BenchmarkRealPrepare(b *testing.B) {
 		}
 	})
 	require.NoError(b, pods.Remove(pod.UID))
-	k := m.tree.(*kernel)
+	k := m.opts.tree.(*kernel)
 	for _, cgroup := range []string{pods.above(Cgroupfs, "burstable"), pods.above(Cgroupfs, "besteffort"),
 		pods.above(Cgroupfs, ""), "/" + pods.root[0]} {
 		mgr, err := k.manager(Cgroupfs, cgroup, k.translate(Resources{}))

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -120,6 +121,8 @@ func (r *run) report(d Decision) {
 	if !o.Ended {
 		rec.Error = "the pod has not ended in time"
 		r.node.Record(rec)
+		r.node.Event(runtime.Event{Pod: ref, Type: v1.EventTypeWarning, Reason: lifecycle.ReasonExceededGracePeriod,
+			Message: lifecycle.MessageExceededGracePeriod, Logged: true})
 		r.log.Info("An evicted pod has not ended in time; another one may have to go", "pod", ref, "after", o.Took)
 		return
 	}

@@ -372,3 +372,15 @@ func TestEndOfTheAgent(t *testing.T) {
 		func(*eviction.Manager) {})
 	assert.Empty(t, m.removed)
 }
+
+// A pod that does not end in time after its eviction has kubelet's event.
+func TestAnEvictionThatExceedsItsGracePeriod(t *testing.T) {
+	m := &machine{
+		readings: map[eviction.Signal]int64{eviction.MemoryAvailable: 50 * mi}, endsAfter: time.Hour,
+		pods: []eviction.Pod{using(pod("hog", 0, "0", "0"), 500*mi)},
+	}
+	start(t, m, m.options(t, memoryHard), func(*eviction.Manager) { time.Sleep(2 * time.Minute) })
+	assert.Contains(t, m.events, runtime.Event{Pod: runtime.RefOf(pod("hog", 0, "0", "0")), Type: v1.EventTypeWarning,
+		Reason: "ExceededGracePeriod", Logged: true,
+		Message: "Container runtime did not kill the pod within specified grace period."})
+}

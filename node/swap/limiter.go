@@ -96,7 +96,8 @@ func (l *Limiter) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 			continue
 		}
 		if May(req.Pod, c) || May(req.Held, held) {
-			return none, lifecycle.Refuse(v1.PodReasonInfeasible, messageResize)
+			return none, &runtime.TerminalError{Reason: v1.PodReasonInfeasible, Message: messageResize,
+				Detail: "swap_limitation"}
 		}
 	}
 	return none, nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func TestSwappedDirectories(t *testing.T) {
 				assert.Less(t, used, int64(1<<20))
 			}
 		},
-		"fsGroup": func(t *testing.T, volume string) { _ = giveTree(t.Context(), volume, 4242) },
+		"fsGroup": func(t *testing.T, volume string) { _ = giveTree(t.Context(), volume, 4242, new(atomic.Int64)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			volume := t.TempDir()
@@ -145,7 +146,7 @@ func TestSpecialFiles(t *testing.T) {
 		used, err := diskUsage(t.Context(), volume)
 		require.NoError(t, err)
 		assert.Less(t, used, int64(1<<20))
-		require.NoError(t, giveTree(t.Context(), volume, os.Getgid()))
+		require.NoError(t, giveTree(t.Context(), volume, os.Getgid(), new(atomic.Int64)))
 	}
 	require.NoError(t, removeAll(t.Context(), volume))
 	assert.NoDirExists(t, volume)
@@ -200,7 +201,7 @@ func TestBindMountsInAVolume(t *testing.T) {
 	used, err := diskUsage(t.Context(), place.Dir)
 	require.NoError(t, err)
 	assert.Less(t, used, int64(9<<20), "the mounted file may count, the directory not")
-	require.NoError(t, giveTree(t.Context(), filepath.Join(place.Dir, "a"), 4242))
+	require.NoError(t, giveTree(t.Context(), filepath.Join(place.Dir, "a"), 4242, new(atomic.Int64)))
 	untouched()
 	require.ErrorIs(t, removeAll(t.Context(), place.Dir), unix.EBUSY)
 	untouched()

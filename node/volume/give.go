@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -47,7 +49,43 @@ func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error 
 			return nil
 		}
 	}
-	return giveTree(ctx, b.Path, a.gid)
+	var files atomic.Int64
+	defer watchGiving(b.Path, &files, func(message string) {
+		p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning,
+			Reason: "VolumePermissionChangeInProgress", Message: message})
+	})()
+	return giveTree(ctx, b.Path, a.gid, &files)
+}
+
+// When the first and each further event say that a volume is being given to a group (kubelet:
+// firstEventReportDuration, progressReportDuration).
+const (
+	firstGiving = 30 * time.Second
+	nextGiving  = time.Minute
+)
+
+// watchGiving calls emit when it takes long to give the volume to a group, until stop is called. emit is not called
+// after that.
+func watchGiving(dir string, files *atomic.Int64, emit func(message string)) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		message := fmt.Sprintf("Setting volume ownership for %s is taking longer than expected, consider using "+
+			"OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/"+
+			"#configure-volume-permission-and-ownership-change-policy-for-pods", dir)
+		for after := firstGiving; ; after = nextGiving {
+			select {
+			case <-ended:
+				return
+			case <-time.After(after):
+			}
+			if after == nextGiving {
+				message = fmt.Sprintf("Setting volume ownership for %s, processed %d files.", dir, files.Load())
+			}
+			emit(message)
+		}
+	}()
+	return func() { close(ended); <-done }
 }
 
 // othersHave reports whether another pod than that of the state directory has the local volume at

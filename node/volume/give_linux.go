@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,14 +29,15 @@ func groupOf(info fs.FileInfo) (gid int, ok bool) {
 // giveTree gives a directory and all below it to the group, which may read and write the
 // files, and make files in the directories that belong to it, too. Links are given and not
 // followed. What is mounted below is left as it is. The directory itself comes last, so that
-// it shows that all is done.
-func giveTree(ctx context.Context, dir string, gid int) error {
+// it shows that all is done. files counts what was given.
+func giveTree(ctx context.Context, dir string, gid int, files *atomic.Int64) error {
 	t, err := openTree(dir)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer t.close()
 	give := func(e entry) (bool, error) {
+		files.Add(1)
 		isDir, err := giveAt(t.fd, e.name, t.dev, gid)
 		if err == nil && isDir {
 			err = t.down(e.name, e.next)

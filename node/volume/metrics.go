@@ -2,6 +2,8 @@ package volume
 
 import (
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // SetUpCall is the measurement of a call of [Plugin].SetUp, also of those that found the volume ready:
@@ -30,6 +32,17 @@ type SELinuxConflict struct {
 
 // IsMeasurement implements [runtime.Measurement].
 func (SELinuxConflict) IsMeasurement() {}
+
+// PodVolumes is the measurement of the volumes of a pod by their plugins, after each call of SetUp or TearDown of the
+// [Manager]: those that the pod is to have, and those that it has. Both are nil when nothing of them is left.
+// volume_manager_total_volumes in the states desired_state_of_world and actual_state_of_world.
+type PodVolumes struct {
+	Pod             runtime.PodRef
+	Desired, Actual map[string]int
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (PodVolumes) IsMeasurement() {}
 
 // IsMeasurement implements [runtime.Measurement].
 func (SetUpCall) IsMeasurement() {}

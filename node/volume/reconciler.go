@@ -137,8 +137,15 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 	ctx = withWork(withSteps(ctx, m.before))
 	out := make(map[string]runtime.Volume, len(pod.Spec.Volumes))
 	var errs []error
+	desired, actual := map[string]int{}, map[string]int{}
 	for v := range podspec.UsedVolumes(&pod.Spec) {
 		ready, err := m.setUp(ctx, pod, v, podDir)
+		if p := m.pluginFor(v); p != nil {
+			desired[p.Name()]++
+			if err == nil {
+				actual[p.Name()]++
+			}
+		}
 		if err != nil {
 			errs = append(errs, &SetUpError{Pod: runtime.RefOf(pod), Volume: v.Name, Err: err})
 		}
@@ -146,6 +153,7 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 			out[v.Name] = ready
 		}
 	}
+	m.observer.Measure.Emit(PodVolumes{runtime.RefOf(pod), desired, actual})
 	return out, errors.Join(errs...)
 }
 

@@ -50,8 +50,20 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 		down = append(down, v)
 	}
 	if len(errs) == 0 {
-		return m.removeVolumes(ctx, ref, podDir)
+		err := m.removeVolumes(ctx, ref, podDir)
+		if err == nil { // also of volumes without a trace on disk
+			m.observer.Measure.Emit(PodVolumes{Pod: ref})
+		}
+		return err
 	}
+	left := map[string]int{}
+	for _, v := range found {
+		left[v.plugin]++
+	}
+	for _, v := range down {
+		left[v.plugin]--
+	}
+	m.observer.Measure.Emit(PodVolumes{Pod: ref, Actual: left})
 	for _, v := range down {
 		err := m.before.step("remove %s", v.name)
 		if err == nil {

@@ -74,7 +74,7 @@ func targetOf(endpoint string) (string, error) {
 
 // connect returns a lazy connection to a target.
 func connect(target string, opts *Options) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(target,
+	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(opts.MaxMessageSize), grpc.ForceCodecV2(newCodec())),
 		// Attempts on a local socket are cheap. A runtime that has come back is found within
@@ -84,7 +84,11 @@ func connect(target string, opts *Options) (*grpc.ClientConn, error) {
 				MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-	)
+	}
+	if opts.CallStats != nil {
+		dial = append(dial, grpc.WithStatsHandler(opts.CallStats))
+	}
+	conn, err := grpc.NewClient(target, dial...)
 	if err != nil {
 		return nil, fmt.Errorf("container runtime endpoint %q: %w", target, err)
 	}

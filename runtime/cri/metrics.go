@@ -100,6 +100,16 @@ type ContainerStart struct {
 	Reason string
 }
 
+// PodResize is the measurement of the resize of a running pod: kubelet_pod_resize_duration_milliseconds.
+type PodResize struct {
+	Pod  runtime.PodRef
+	Took time.Duration
+	Err  error
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (PodResize) IsMeasurement() {}
+
 // IsMeasurement implements [runtime.Measurement].
 func (Call) IsMeasurement() {}
 

@@ -58,7 +58,7 @@ func (s *podSync) resizedPod(sandbox string) (held *v1.ResourceRequirements, amo
 // resize gives running containers other resources, or none of them if one uses too much memory, or
 // if the runtime refuses what the sandbox needs for them: a resize should not stop half way (kubelet:
 // validatePodResizeAction). If it fails, the error is also in resizeError.
-func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
+func (s *podSync) resize(ctx context.Context, acts plan.Actions) (err error) {
 	resizes := acts.Resize
 	old := map[string]v1.ResourceRequirements{} // of the containers that are resized or restarted for it
 	for i := range resizes {
@@ -73,6 +73,8 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 	if s.HoldResize || len(old) == 0 && whole == nil {
 		return nil
 	}
+	start := time.Now()
+	defer func() { s.r.opts.Measure.Emit(PodResize{s.ref, time.Since(start), err}) }()
 	var errs []error
 	updates := make([]*criv1.LinuxContainerResources, len(resizes))
 	for i := range resizes {
@@ -95,7 +97,7 @@ func (s *podSync) resize(ctx context.Context, acts plan.Actions) error {
 			s.resized(ctx, r, began, err)
 		}
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	if err == nil {
 		began, rejected := time.Now(), true
 		err = s.resizeSandbox(ctx, acts.SandboxID, old, whole, func() error {

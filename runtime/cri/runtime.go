@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	v1 "k8s.io/api/core/v1"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -38,6 +39,9 @@ type Options struct {
 	// list exceeds the limit cannot work (kubernetes#63858). Default: 128 MiB, more than
 	// the send limits of runtimes (containerd 16 MiB, CRI-O 80 MiB).
 	MaxMessageSize int
+
+	// CallStats receives the calls, as for spans. nil: nothing does.
+	CallStats stats.Handler
 
 	// Backoff is the back-off of crashing containers. Default: see [plan.Backoff].
 	Backoff plan.Backoff

@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"cmp"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -78,6 +79,23 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 		c.Reason, c.Message = v1.PodReasonError, r.problem
 	}
 	return append(out, c), ""
+}
+
+// ResizeInProgress is the measurement of the begin or the end of the condition PodResizeInProgress of a pod:
+// kubelet_pod_in_progress_resizes is the number of those that have begun and not ended.
+type ResizeInProgress struct{ Began bool }
+
+// IsMeasurement implements [runtime.Measurement].
+func (ResizeInProgress) IsMeasurement() {}
+
+// measureResize measures whether the pod has the condition PodResizeInProgress. One goroutine at a time calls it for a
+// pod, that of generate.
+func (s *Syncer) measureResize(st *podState, conditions []v1.PodCondition) {
+	in := slices.ContainsFunc(conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodResizeInProgress })
+	if in != st.resizeMeasured {
+		st.resizeMeasured = in
+		s.opts.Measure.Emit(ResizeInProgress{in})
+	}
 }
 
 // resizing reports whether the pod as a whole or a running container has other resources than the spec, or a container

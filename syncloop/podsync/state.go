@@ -2,6 +2,8 @@ package podsync
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +81,8 @@ type podState struct {
 	// slow is the step under way that takes long, zero if none does.
 	slow   underway.Slow
 	resize resizeState
+	// resizeMeasured is the latest [ResizeInProgress]. It belongs to the goroutine of generate.
+	resizeMeasured bool
 }
 
 // state returns the state of the pod, a new one if there is none.
@@ -171,9 +175,11 @@ func (s *Syncer) generate(st *podState) (api v1.PodStatus) {
 			s.log.Error(err, "A component cannot add to the status of a pod", "pod", runtime.RefOf(in.Pod))
 		}
 		s.deps.Status.Set(in.Pod, api)
+		s.warnOfHostIP(in, &api)
 		if completed != "" {
 			s.emit(runtime.RefOf(in.Pod), v1.EventTypeNormal, "ResizeCompleted", completed)
 		}
+		s.measureResize(st, in.Resize)
 	}
 	ended = true
 	return api
@@ -280,4 +286,26 @@ func (s *Syncer) sandboxReady(st *podState, sandbox runtime.SandboxStatus) {
 		st.last.observed = &with
 		return true
 	})
+}
+
+// warnOfHostIP emits kubelet's event about a pod whose node has got an address of another family than before, as when a
+// cloud provider chooses another one than was found.
+func (s *Syncer) warnOfHostIP(in status.Input, now *v1.PodStatus) {
+	if in.Previous == nil {
+		return
+	}
+	before, err := netip.ParseAddr(in.Previous.HostIP)
+	after, err2 := netip.ParseAddr(now.HostIP)
+	if err != nil || err2 != nil || before.Is4() == after.Is4() {
+		return
+	}
+	family := func(ip netip.Addr) int {
+		if ip.Is4() {
+			return 4
+		}
+		return 6
+	}
+	s.warn(in.Pod, "HostIPsIPFamilyMismatch", fmt.Sprintf("Kubelet detected an IPv%d node IP (%s), but the cloud "+
+		"provider selected an IPv%d node IP (%s); pass an explicit `--node-ip` to kubelet to fix this.",
+		family(before), before, family(after), after))
 }

@@ -63,6 +63,9 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 	if !s.program.VolumePlugins {
 		without = append(without, controllerAttachField)
 	}
+	if !s.program.Tracing {
+		without = append(without, tracingField)
+	}
 	if s.Kubeconfig == "" {
 		without = append(without, strings.Fields(clusterFields)...)
 	}

@@ -177,7 +177,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	systemReserved kubeReserved reservedSystemCPUs localStorageCapacityIsolation runOnce podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls defaultPodSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
-	userNamespaces.idsPerPod ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
+	userNamespaces.idsPerPod tracing ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {

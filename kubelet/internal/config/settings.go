@@ -110,6 +110,7 @@ func (p Program) Parse(args []string) (*Settings, error) {
 	s.warnGiven()
 	s.warn()
 	s.warnGates()
+	s.warnTracing()
 	s.warnEviction()
 	s.warnMemory()
 	s.warnCluster(fs, fields)

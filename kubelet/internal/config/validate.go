@@ -51,7 +51,7 @@ func (s *Settings) validate() error {
 		errs = append(errs, fmt.Errorf("maxParallelImagePulls %d: must be at least 1, and no more beside "+
 			"serializeImagePulls", *n))
 	}
-	errs = append(errs, s.validateGates())
+	errs = append(errs, s.validateGates(), s.validateTracing())
 	errs = append(errs, s.validateImageGC()...)
 	errs = append(errs, s.validateSecurity()...)
 	errs = append(errs, s.validateShutdown()...)

@@ -3,6 +3,8 @@
 package crimetrics
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
@@ -22,6 +24,7 @@ type CRI struct {
 	sandboxDuration             *prometheus.HistogramVec
 	sandboxErrors               *prometheus.CounterVec
 	containers, containerErrors *prometheus.CounterVec
+	resizeDuration              *prometheus.HistogramVec
 }
 
 // New registers the metrics of one runtime. The error names the metric that the
@@ -56,9 +59,12 @@ func New(reg prometheus.Registerer) (*CRI, error) {
 		containerErrors: collector.Counters(collector.Kubelet("started_containers_errors_total",
 			"Cumulative number of errors when starting containers"), "container_type", "code"),
 	}
+	m.resizeDuration = vec("pod_resize_duration_milliseconds", "Duration in milliseconds to actuate a pod resize",
+		[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}, "success")
 	err := collector.Register(reg, "runtime", collector.Group{
 		m.operations, m.operationErrors, m.operationDuration, m.startedPods, m.podErrors, m.userPods, m.userPodErrors,
 		m.sandboxDuration, m.sandboxErrors, m.containers, m.containerErrors,
+		m.resizeDuration,
 	})
 	if err != nil {
 		return nil, err
@@ -73,6 +79,8 @@ func (m *CRI) Measure(v runtime.Measurement) {
 		m.called(v)
 	case cri.SandboxStart:
 		m.sandboxStarted(v)
+	case cri.PodResize:
+		m.resizeDuration.WithLabelValues(strconv.FormatBool(v.Err == nil)).Observe(float64(v.Took.Milliseconds()))
 	case cri.PodStart:
 		m.podStarted(v)
 	case cri.ContainerStart:

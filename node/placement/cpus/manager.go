@@ -233,8 +233,9 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 		}
 		if c.Resources.Requests.Cpu().Cmp(*held.Resources.Requests.Cpu()) != 0 ||
 			c.Resources.Limits.Cpu().Cmp(*held.Resources.Limits.Cpu()) != 0 {
-			return none, lifecycle.Refuse(v1.PodReasonInfeasible,
-				`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+			return none, &runtime.TerminalError{Reason: v1.PodReasonInfeasible,
+				Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
+				Detail:  "guaranteed_pod_cpu_manager_static_policy"}
 		}
 	}
 	return none, nil

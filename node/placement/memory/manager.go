@@ -186,8 +186,9 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 			continue
 		}
 		if q := c.Resources.Requests[v1.ResourceMemory]; q.Cmp(held.Resources.Requests[v1.ResourceMemory]) != 0 {
-			return lifecycle.AdmitResponse{}, lifecycle.Refuse(v1.PodReasonInfeasible,
-				`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
+			return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: v1.PodReasonInfeasible,
+				Message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`,
+				Detail:  "guaranteed_pod_memory_manager_static_policy"}
 		}
 	}
 	return lifecycle.AdmitResponse{}, nil

@@ -1,0 +1,50 @@
+package config
+
+import (
+	_ "embed"
+	"strings"
+)
+
+// stages has the stage of each gate that is not GA.
+//
+//go:embed feature_stages.txt
+var stages string
+
+// Feature is a feature gate, with whether the feature is on.
+type Feature struct {
+	// Stage is "ALPHA", "BETA" or "DEPRECATED", or "" for GA.
+	Name, Stage string
+	Enabled     bool
+}
+
+// Features returns all feature gates. A feature that is not implemented is not on, whatever its gate has.
+func (s *Settings) Features() (list []Feature) {
+	stageOf, stage := map[string]string{}, ""
+	for line := range strings.Lines(stages) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			if name, found := strings.CutSuffix(word, ":"); found {
+				stage = name
+			} else {
+				stageOf[word] = stage
+			}
+		}
+	}
+	for line := range strings.Lines(knownGates) {
+		fields := strings.Fields(line)
+		if fields[0] == "#" {
+			continue
+		}
+		f := Feature{Name: fields[0], Stage: stageOf[fields[0]]}
+		switch here := fields[2]; {
+		case here == "always", f.Name == eventedPLEG && s.Evented():
+			f.Enabled = true
+		case here != "missing" && here != "absent":
+			f.Enabled = s.gateOn(f.Name)
+		}
+		list = append(list, f)
+	}
+	return list
+}
