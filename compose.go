@@ -204,12 +204,37 @@ func (a *Agent) buildStatus(p *Parts) error {
 	p.StatusOptions = a.opts.Status
 	p.StatusOptions.Sink, p.StatusOptions.MayRun = p.StatusSink, p.MayRun
 	p.StatusOptions.Observer = p.Observer.Named("status")
+	p.StatusOptions.Changed = a.statusChanged(p.StatusOptions.Changed)
 	store, err := status.New(p.StatusOptions)
 	if err != nil {
 		return err
 	}
 	p.Status, err = choose[status.Manager]("Status", a.opts.Override.Status, store, p)
 	return err
+}
+
+// statusChanged returns a function that calls each component that is a [lifecycle.StatusHandler], and that of the
+// options.
+func (a *Agent) statusChanged(changed func(types.UID)) func(types.UID) {
+	var handlers []lifecycle.StatusHandler
+	for _, c := range a.opts.Join {
+		if h, ok := c.(lifecycle.StatusHandler); ok {
+			handlers = append(handlers, h)
+		}
+	}
+	if len(handlers) == 0 {
+		return changed
+	}
+	return func(uid types.UID) {
+		for _, h := range handlers {
+			if err := runtime.Recover(func() error { h.StatusChanged(uid); return nil }); err != nil {
+				a.log.Error(err, "A component that follows the status of pods has panicked", "component", h.Name())
+			}
+		}
+		if changed != nil {
+			changed(uid)
+		}
+	}
 }
 
 // withoutEnds is a checkpoint that keeps no ends, since no sink receives them.
@@ -254,7 +279,8 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	p.VolumesOptions = a.opts.Volumes
 	p.VolumesOptions.Sources = volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens,
 		TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims,
-		NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable}
+		NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable,
+		SELinux: p.Host.SELinux}
 	p.VolumesOptions.Observer = p.Observer.Named("volume")
 	volumes, err := volume.New(p.VolumesOptions)
 	if err != nil {

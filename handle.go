@@ -142,6 +142,14 @@ func (n *node) RuntimeStatus(uid types.UID) (*runtime.PodStatus, bool) {
 	return n.agent.RuntimeStatus(uid)
 }
 
+// PodStatus implements [lifecycle.Node].
+func (n *node) PodStatus(uid types.UID) (v1.PodStatus, bool) {
+	if !n.made() {
+		return v1.PodStatus{}, false
+	}
+	return n.agent.parts.Status.Get(uid)
+}
+
 // errNotMade is the error of an agent that is not made yet.
 var errNotMade = errors.New("the agent has not been started")
 

@@ -64,6 +64,10 @@ type Config struct {
 	// ResourceClaims admits pods with resource claims, which a component of the agent prepares: a dra.Manager, with
 	// [Node.ResourceClaims]. Otherwise such pods are refused.
 	ResourceClaims bool
+	// DeferResizes is that of admission.Options.
+	DeferResizes bool
+	// CompareTaints is that of [admission.Node].
+	CompareTaints bool
 	// Logger receives logs; each part gets it under a name of its own. Default: that of package slog.
 	Logger logr.Logger
 }

@@ -290,13 +290,14 @@ func (n *Node) admission() (*admission.Admitter, error) {
 		Managed: managed,
 		Node: func() admission.Node {
 			if object := n.node.Current(); object != nil {
-				return admission.Node{Node: object, Confirmed: true}
+				return admission.Node{Node: object, Confirmed: true, CompareTaints: n.config.CompareTaints}
 			}
 			return admission.Node{Node: n.local}
 		},
 		Refresh:          n.refresh,
 		DeclaredFeatures: n.config.Node.DeclaredFeatures,
 		ResourceClaims:   n.config.ResourceClaims,
+		DeferResizes:     n.config.DeferResizes,
 		Logger:           n.named("admission"),
 	})
 }
@@ -315,7 +316,7 @@ func (n *Node) refresh() (admission.Node, bool) {
 	}
 	select {
 	case object := <-answer:
-		return admission.Node{Node: object, Confirmed: true}, object != nil
+		return admission.Node{Node: object, Confirmed: true, CompareTaints: n.config.CompareTaints}, object != nil
 	case <-late:
 		return admission.Node{}, false
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -66,7 +67,7 @@ func runtimeOptions(s *config.Settings, measure runtime.MeasureFunc, log logr.Lo
 	return cri.Options{
 		ImageEndpoint: s.ImageServiceEndpoint,
 		CallTimeout:   s.RuntimeRequestTimeout.Duration,
-		Backoff:       plan.Backoff{Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
+		Backoff:       plan.Backoff{Initial: s.FirstBackoff(), Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 
 		LogLinksDir:         s.LogLinksDir,
 		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
@@ -127,12 +128,15 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		Cache:        runtime.CacheOptions{InspectTimeout: s.RuntimeRequestTimeout.Duration},
 		PLEG:         pleg.EventedOptions{WithoutEvents: !s.Evented()},
 		Images:       pulls,
+		Volumes:      s.Volumes(),
+		Prober:       s.Probes(),
 		GC: gc.Options{LogLinksDir: s.LogLinksDir,
 			Policy: gc.Policy{MinAge: s.MinContainerTTL, MaxPerContainer: deadToKeep(s.MaxDeadPerName),
 				MaxContainers: limit(int(s.MaxDead)), KeepLogs: local.KeepLogs}},
 		ImageGC: gc.ImageOptions{ImagePolicy: policy},
 
 		NoStorageEviction: !*s.LocalStorageCapacityIsolation,
+		Join:              []lifecycle.Component{&ignoredFields{settings: s}},
 	}
 	if s.Kubeconfig != "" {
 		// cluster.Node.Configure makes its admission of this.
@@ -162,6 +166,30 @@ func joinAdmission(opts *kubeletkit.Options, s *config.Settings) error {
 	}
 	opts.Join = append(opts.Join, admitter)
 	return nil
+}
+
+// ignoredFields is the component that emits an event about a pod with fields that have no effect.
+type ignoredFields struct {
+	node     lifecycle.Node
+	settings *config.Settings
+}
+
+// Name implements [lifecycle.Component].
+func (*ignoredFields) Name() string { return "fields without effect" }
+
+// Join implements [lifecycle.Joiner].
+func (c *ignoredFields) Join(node lifecycle.Node) error {
+	c.node = node
+	return nil
+}
+
+// Admit implements [lifecycle.Admitter].
+func (c *ignoredFields) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
+	if all := c.settings.IgnoredFields(&req.Pod.Spec); len(all) > 0 && req.Held == nil {
+		c.node.Event(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: "ManifestWarning",
+			Message: strings.Join(all, "; ")})
+	}
+	return lifecycle.AdmitResponse{}, nil
 }
 
 // podCIDRRetry is the time after which the runtime gets the addresses of pods again if it has not accepted them.

@@ -43,10 +43,11 @@ func (k *Kubelet) serverOptions(host *runtime.Host) server.Options {
 			return s.Effective(config.Detected{Verbosity: verbosity, CgroupDriver: k.features().CgroupDriver,
 				ResolvConf: host.ResolvConf})
 		},
-		Flags:       func() map[string]string { return s.FlagValues },
-		Version:     k.opts.version().String(),
-		Requests:    m.requests,
-		NoDebugging: !*s.EnableDebuggingHandlers,
+		AllocatedPods: s.AllocatedPods(),
+		Flags:         func() map[string]string { return s.FlagValues },
+		Version:       k.opts.version().String(),
+		Requests:      m.requests,
+		NoDebugging:   !*s.EnableDebuggingHandlers,
 	}
 	if *s.EnableProfilingHandler {
 		opts.Profiles = profiles.Handler()
@@ -193,7 +194,7 @@ func newKubeletAPI(s *config.Settings, joins *member, m *metrics, log logr.Logge
 		return nil, err
 	}
 	if s.ServerTLSBootstrap {
-		a.serving.Client, a.serving.Addresses = client, joins.addresses
+		a.serving.Client, a.serving.Addresses, a.serving.DNSOnly = client, joins.addresses, s.DNSOnlyCertificates()
 	}
 	return a, nil
 }

@@ -403,6 +403,10 @@ func staticPods(ctx context.Context, s *config.Settings,
 		return nil, findings, err
 	}
 	for _, pod := range sink.pods {
+		for _, why := range s.IgnoredFields(&pod.Spec) {
+			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: pod.Namespace + "/" + pod.Name,
+				Verdict: check.Ignored, Why: why + ", as in kubelet"})
+		}
 		static = append(static,
 			check.Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, UID: pod.UID})
 	}

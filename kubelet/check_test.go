@@ -71,7 +71,8 @@ func TestCheck(t *testing.T) {
 	b.put("new", "i")
 	b.put("broken", "")
 	lenient := filepath.Join(b.manifests, "lenient.yaml")
-	write(t, lenient, "apiVersion: v1\nkind: Pod\nmetadata: {name: lenient}\nspek: {}\nspec: {containers: [{name: a, image: i}]}\n")
+	write(t, lenient, "apiVersion: v1\nkind: Pod\nmetadata: {name: lenient}\nspek: {}\nspec: {containers: [{name: a, image: i}], "+
+		"volumes: [{name: v, emptyDir: {mode: 0700}}]}\n")
 	state := filepath.Join(b.root, "device-plugins")
 	require.NoError(t, os.MkdirAll(state, 0o700))
 	write(t, filepath.Join(state, "kubelet_internal_checkpoint"), `{"Data":{"PodDeviceEntries":[{"PodUID":"u"}]}}`)
@@ -87,6 +88,9 @@ func TestCheck(t *testing.T) {
 	assert.Equal(t, check.Started, found["default/lenient-n"].Verdict)
 	assert.Equal(t, check.Ignored, found[lenient].Verdict)
 	assert.Contains(t, found[lenient].Why, `unknown field "spek"`)
+	assert.Contains(t, report.Findings, check.Finding{Area: check.AreaPods, Setting: "default/lenient-n",
+		Verdict: check.Ignored, Why: "spec.volumes[0].emptyDir.mode has no effect without the feature gate " +
+			"EmptyDirVolumeMode, as in kubelet"})
 	assert.Equal(t, check.Kept, found["device-plugins/kubelet_internal_checkpoint"].Verdict)
 	assert.Equal(t, check.Acts, found["cgroupRoot"].Verdict)
 	assert.Equal(t, before, tree(t, b.root), "nothing was changed")

@@ -53,7 +53,8 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, limits
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,
-		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: claims, Logger: log.WithName("cluster"),
+		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: claims, DeferResizes: s.DeferResizes(),
+		CompareTaints: s.CompareTaints(), Logger: log.WithName("cluster"),
 	}
 	if devs != nil { // nil in an interface would not be nil
 		nconfig.Devices = devs

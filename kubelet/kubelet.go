@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/systemd"
@@ -27,6 +29,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/podsapi"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -221,6 +225,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err := joinCgroups(ctx, &opts, s, k.cgroups, why); err != nil {
 		return err
 	}
+	opts.Join = append(opts.Join, volume.MemoryResizer{Refuse: s.RefuseVolumeResizes(host.Read().CgroupV1)})
 	if has(Eviction) {
 		if err := addEvictions(&opts, s, k.runtime, k.cgroups, log); err != nil {
 			return err
@@ -251,6 +256,14 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		opts.Join = append(opts.Join, held)
 	} else {
 		opts.Join = append(opts.Join, withoutRun{held})
+	}
+	if has(PodsAPI) && s.PodsAPI() {
+		api, err := podsapi.New(filepath.Join(s.RootDir, "pods-api", "pods-api"),
+			podsapi.Options{Request: m.pods.Requested})
+		if err != nil {
+			return err
+		}
+		opts.Join = append(opts.Join, api)
 	}
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)

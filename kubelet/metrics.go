@@ -26,6 +26,7 @@ type metrics struct {
 	registry              prometheus.Registerer
 	podResources          *prommetrics.PodResources
 	setFeature            func(name, stage string, enabled bool)
+	pods                  *prommetrics.PodsAPI
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
@@ -77,8 +78,12 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	pods, err := prommetrics.NewPodsAPI(reg)
+	if err != nil {
+		return nil, err
+	}
 	return &metrics{
-		setFeature:   setFeature,
+		setFeature: setFeature, pods: pods,
 		podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),

@@ -81,6 +81,9 @@ func TestBrokenManifestsAreListed(t *testing.T) {
 	b.await("lenient-n 1/1 Running", "pods")
 	b.await("Manifests of which something is ignored: "+path+`: unknown field "spek"`, "pods")
 	b.await("ManifestWarning", "events")
+	write(t, path, "apiVersion: v1\nkind: Pod\nmetadata: {name: gated}\nspec: {containers: [{name: a, image: i}], "+
+		"volumes: [{name: v, emptyDir: {mode: 0700}}]}\n")
+	b.await("spec.volumes[0].emptyDir.mode has no effect without the feature gate EmptyDirVolumeMode", "events")
 	b.stop()
 	b.manifests = filepath.Join(b.root, "manifest")
 	b.start()

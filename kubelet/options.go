@@ -173,6 +173,8 @@ const (
 	Placement Capability = "placement"
 	// PodResources is kubelet's socket for monitors of devices.
 	PodResources Capability = "pod resources"
+	// PodsAPI is kubelet's socket for programs of the node that read pods.
+	PodsAPI Capability = "pods API"
 	// Server are the ports. The socket for the commands of the program is no part of it.
 	Server Capability = "server"
 	// Shutdown ends pods before the machine shuts down. shutdownGracePeriod needs it.
@@ -227,6 +229,7 @@ var capabilities = []capability{
 	{OOM, nil},
 	{Placement, placementDemand},
 	{PodResources, nil},
+	{PodsAPI, nil},
 	{Server, nil},
 	{Shutdown, func(s *config.Settings) string {
 		return given(len(s.ShutdownPeriods()) > 0, "shutdownGracePeriod")

@@ -67,6 +67,6 @@
 // component offers to others is an interface of the package that uses it, and is found by Node.Components.
 //
 // A component that changes what is observed of pods is an [InspectionWrapper], and one that adds to their API status is
-// a [StatusEditor]. A [NodeReadyChecker] keeps the node from being ready. A component that runs on its own besides,
-// such as a monitor, also implements [Runner].
+// a [StatusEditor]; a [StatusHandler] follows that status. A [NodeReadyChecker] keeps the node from being ready. A
+// component that runs on its own besides, such as a monitor, also implements [Runner].
 package lifecycle

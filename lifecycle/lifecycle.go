@@ -5,15 +5,16 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Component joins the life of pods. It implements at least one of the interfaces of the steps:
 // [Admitter], [Preparer], [SandboxEditor], [ContainerEditor], [RunningHandler], [StoppedHandler], [EndedHandler],
-// [RefusalHandler], [GoneHandler], [StatusEditor] and [InspectionWrapper], or is a [Runner], a [Joiner], a
-// [NodeReadyChecker] or a [NodeStatusHandler]. A component that wraps another one embeds its concrete type, because a
-// value in an interface hides the steps that the interface does not have.
+// [RefusalHandler], [GoneHandler], [StatusEditor], [StatusHandler] and [InspectionWrapper], or is a [Runner], a
+// [Joiner], a [NodeReadyChecker] or a [NodeStatusHandler]. A component that wraps another one embeds its concrete type,
+// because a value in an interface hides the steps that the interface does not have.
 type Component interface {
 	// Name is the name of the component in errors, logs and the [Order] of others, such as "serial ports". It does not
 	// change. No two components have the same; those of the agent are "volumes", "pull secrets", "service variables",
@@ -239,6 +240,14 @@ type StatusEditor interface {
 	// It adds to the status, which belongs to the caller. It must not block. [Node].RefreshStatus has the
 	// status generated again. A panic is logged.
 	EditStatus(pod *v1.Pod, status *v1.PodStatus)
+}
+
+// StatusHandler is a component that follows the API status of pods.
+type StatusHandler interface {
+	Component
+	// StatusChanged is called when [Node].PodStatus of the pod may have another result, and when the pod has finished
+	// or is gone. It must not block, and is called concurrently. A panic is logged.
+	StatusChanged(uid types.UID)
 }
 
 // InspectionWrapper adds to what the runtime reports of pods, such as why a container has ended.

@@ -84,6 +84,9 @@ type Node interface {
 	// last answer, until that is older than the duration. The error joins what is missing. Sources may not have
 	// delivered.
 	RuntimeReadyWithin(d time.Duration) error
+	// PodStatus returns the latest API status of the pod, see [StatusHandler]. It is shared and read-only. ok is false
+	// if the agent has generated none.
+	PodStatus(uid types.UID) (status v1.PodStatus, ok bool)
 	// VolumeStats returns the usage of the volumes of the pod. It reads file systems, and blocks meanwhile. The result
 	// is valid also with an error, which is that of the volumes that are missing.
 	VolumeStats(ctx context.Context, pod *v1.Pod) ([]statsv1alpha1.VolumeStats, error)
@@ -217,6 +220,9 @@ func (NopNode) Gone(types.UID) bool { return false }
 
 // RuntimeStatus implements [Node].
 func (NopNode) RuntimeStatus(types.UID) (*runtime.PodStatus, bool) { return nil, false }
+
+// PodStatus implements [Node].
+func (NopNode) PodStatus(types.UID) (v1.PodStatus, bool) { return v1.PodStatus{}, false }
 
 // RuntimeReadyWithin implements [Node].
 func (NopNode) RuntimeReadyWithin(time.Duration) error { return nil }

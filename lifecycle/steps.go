@@ -117,7 +117,8 @@ func (s *Steps) join(c Component) (joined bool) {
 	_, joins := c.(Joiner)
 	_, reports := c.(NodeStatusHandler)
 	_, checks := c.(NodeReadyChecker)
-	return joined || joins || reports || checks
+	_, follows := c.(StatusHandler)
+	return joined || joins || reports || checks || follows
 }
 
 // Inspector returns the inspector with what the components add that are an [InspectionWrapper]: the first component is

@@ -48,7 +48,7 @@
 //   - No attempt and no result waits for the [runtime.Observer]. One that blocks
 //     loses what it would receive. If it still does at the end of Run, Run waits 3 s for it and returns.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - The first attempt follows the start of the container, or the success of its
 //     startup probe, at once, not at the next tick of a period.

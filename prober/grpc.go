@@ -11,10 +11,17 @@ import (
 )
 
 // grpcHandler calls the gRPC health service.
-type grpcHandler struct{ client *grpcprobe.Client }
+type grpcHandler struct {
+	plain *grpcprobe.Client
+	// tls is for probes of that mode; it is plain if there is no such mode.
+	tls *grpcprobe.Client
+}
 
-func newGRPCHandler(userAgent string) grpcHandler {
-	return grpcHandler{&grpcprobe.Client{UserAgent: userAgent, Dial: dial}}
+func newGRPCHandler(opts Options) grpcHandler {
+	return grpcHandler{
+		&grpcprobe.Client{UserAgent: opts.UserAgent, Dial: dial},
+		&grpcprobe.Client{UserAgent: opts.UserAgent, Dial: dial, TLS: opts.GRPCTLS},
+	}
 }
 
 func (grpcHandler) Name() string { return "grpc" }
@@ -32,7 +39,11 @@ func (h grpcHandler) Check(ctx context.Context, t Target) (Outcome, string, erro
 	if t.Probe.GRPC.Service != nil {
 		service = *t.Probe.GRPC.Service
 	}
-	healthy, message := h.client.Probe(ctx, address, service, t.Timeout)
+	client := h.plain
+	if mode := t.Probe.GRPC.Mode; mode != nil && *mode == v1.GRPCProbeModeTLS {
+		client = h.tls
+	}
+	healthy, message := client.Probe(ctx, address, service, t.Timeout)
 	switch {
 	case healthy:
 		return Success, message, nil

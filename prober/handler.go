@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,13 +138,15 @@ func podAddress(pod *v1.Pod, ips []string, hostIP string) string {
 
 // DefaultHandlers returns the handlers of the API's probe types: exec, httpGet,
 // tcpSocket and grpc, in this order. [New] adds them by itself; they are exported to
-// be wrapped. userAgent is sent with HTTP and gRPC checks.
-func DefaultHandlers(rt runtime.Execer, userAgent string) []Handler {
+// be wrapped. They read UserAgent, H2C and GRPCTLS of the options.
+func DefaultHandlers(rt runtime.Execer, opts Options) []Handler {
+	// Applications recognize probes by this prefix.
+	opts.UserAgent = cmp.Or(opts.UserAgent, "kube-probe/1.37")
 	return []Handler{
 		execHandler{rt},
-		newHTTPHandler(userAgent),
+		newHTTPHandler(opts),
 		tcpHandler{},
-		newGRPCHandler(userAgent),
+		newGRPCHandler(opts),
 	}
 }
 

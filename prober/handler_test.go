@@ -45,9 +45,17 @@ func (f execFunc) Exec(ctx context.Context, id runtime.ContainerID, cmd []string
 // check makes the check of the one default handler that makes the target's probe.
 func check(ctx context.Context, t *testing.T, rt runtime.Execer, target prober.Target) (prober.Outcome, string, error) {
 	t.Helper()
+	return checkWith(ctx, t, rt, prober.Options{}, target)
+}
+
+// checkWith is check with options of handlers.
+func checkWith(ctx context.Context, t *testing.T, rt runtime.Execer, opts prober.Options,
+	target prober.Target) (prober.Outcome, string, error) {
+	t.Helper()
+	opts.UserAgent = "kube-probe/test"
 	target.Container.ReadinessProbe, target.Kind = target.Probe, runtime.ReadinessProbe
 	var found prober.Handler
-	for _, h := range prober.DefaultHandlers(rt, "kube-probe/test") {
+	for _, h := range prober.DefaultHandlers(rt, opts) {
 		assert.Nil(t, h.Probe(&v1.Pod{}, target.Container, runtime.LivenessProbe), h.Name())
 		if p := h.Probe(&v1.Pod{}, target.Container, runtime.ReadinessProbe); p != nil {
 			assert.Nil(t, found, "a second handler")

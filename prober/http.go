@@ -24,10 +24,12 @@ const maxRedirects = 10
 type httpHandler struct {
 	userAgent string
 	transport *http.Transport
+	// h2c is for probes of the protocol HTTP2, without TLS; nil if they are made by transport.
+	h2c *http.Transport
 }
 
-func newHTTPHandler(userAgent string) *httpHandler {
-	return &httpHandler{userAgent, &http.Transport{
+func newHTTPHandler(opts Options) *httpHandler {
+	h := &httpHandler{userAgent: opts.UserAgent, transport: &http.Transport{
 		DialContext: dialBounded,
 		// The certificate has no meaning for the health (API reference, HTTPGetAction).
 		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
@@ -38,6 +40,12 @@ func newHTTPHandler(userAgent string) *httpHandler {
 		// of megabytes when they are parsed.
 		MaxResponseHeaderBytes: 64 << 10,
 	}}
+	if opts.H2C {
+		h.h2c = h.transport.Clone()
+		h.h2c.Protocols = new(http.Protocols)
+		h.h2c.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return h
 }
 
 // maxReceived is how much is read of a connection, in bytes: a header, the part of the body that counts, the
@@ -84,7 +92,11 @@ func (h *httpHandler) Check(ctx context.Context, t Target) (Outcome, string, err
 	if err != nil {
 		return Unknown, "", err
 	}
-	client := &http.Client{Transport: h.transport, Timeout: t.Timeout, CheckRedirect: sameHost}
+	transport := h.transport
+	if p := t.Probe.HTTPGet.Protocol; p != nil && *p == v1.HTTPProtocolHTTP2 && h.h2c != nil {
+		transport = h.h2c
+	}
+	client := &http.Client{Transport: transport, Timeout: t.Timeout, CheckRedirect: sameHost}
 	res, err := client.Do(req)
 	if err != nil {
 		return failed(ctx, err)

@@ -78,7 +78,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	h := newHTTPHandler("test")
+	h := newHTTPHandler(Options{UserAgent: "test"})
 	h.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestAPanicOfTheRuntimeIsAnError(t *testing.T) {
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
 	pod := testpod.New("web", testpod.Container(v1.Container{Name: "app", LivenessProbe: probe}))
 	c := &pod.Spec.Containers[0]
-	l, p := newChain(nil, DefaultHandlers(panicking{}, "test")).find(pod, c, runtime.LivenessProbe)
+	l, p := newChain(nil, DefaultHandlers(panicking{}, Options{})).find(pod, c, runtime.LivenessProbe)
 	outcome, _, err := l.attempt(t.Context(), Target{Pod: pod, Container: c, Probe: p, Timeout: time.Second})
 	assert.Equal(t, Unknown, outcome)
 	assert.ErrorAs(t, err, new(*runtime.PanicError))

@@ -32,6 +32,12 @@ type Options struct {
 	// UserAgent of HTTP and gRPC checks. Default: "kube-probe/1.37", since
 	// applications recognize probes by that prefix.
 	UserAgent string
+	// H2C makes httpGet probes of the protocol HTTP2 in HTTP/2 without TLS (KEP-5999; kubelet: the feature gate
+	// H2CContainerProbe). Default: they are made in HTTP/1.1.
+	H2C bool
+	// GRPCTLS makes gRPC probes of the mode TLS over TLS, without verification (KEP-4939; kubelet: the feature gate
+	// GRPCContainerProbeTLS). Default: they are not encrypted.
+	GRPCTLS bool
 	// States keeps the results of startup and readiness probes for the next run of the agent. They are kept when one
 	// changes, all together, with about 130 bytes for each container that is probed. If nil, the results after a
 	// restart of the agent are those in the status that a pod is added with.
@@ -123,16 +129,13 @@ func New(rt runtime.Execer, pods StatusReader, opts Options) (*Prober, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if opts.UserAgent == "" {
-		opts.UserAgent = "kube-probe/1.37"
-	}
 	if opts.Jitter == nil {
 		opts.Jitter = rand.Float64
 	}
 	m := &Prober{
 		log:      observer.Logger,
 		status:   pods,
-		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts.UserAgent)),
+		handlers: newChain(opts.Handlers, DefaultHandlers(rt, opts)),
 		hostIPs:  opts.HostIPs,
 		jitter:   opts.Jitter,
 		observer: observer, waitForObserver: wait,

@@ -261,4 +261,6 @@ type Host struct {
 	// AppArmor means that AppArmor is enabled. Pods that request a profile are refused
 	// otherwise.
 	AppArmor bool
+	// SELinux means that SELinux is on.
+	SELinux bool
 }

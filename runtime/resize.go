@@ -10,7 +10,7 @@ import (
 // ResizeDue returns which of CPU and memory the newest instance n of a container has in
 // another amount than its spec. It returns none if the instance does not run or the runtime
 // does not report its resources, and for pods that are not [podspec.Resizable]. n may be nil. Requests
-// of memory are not compared: no cgroup has them.
+// of memory are compared if the instance reports one: its cgroup protects that memory.
 func ResizeDue(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, n *ContainerStatus) []v1.ResourceName {
 	if n == nil || n.State != ContainerRunning || n.Resources == nil || kind == podspec.EphemeralContainer ||
 		!podspec.Resizable(pod) {
@@ -25,7 +25,10 @@ func ResizeDue(pod *v1.Pod, c *v1.Container, kind podspec.ContainerKind, n *Cont
 	if shares(request) != shares(*n.Resources.Requests.Cpu()) || quota(limit) != quota(*n.Resources.Limits.Cpu()) {
 		due = append(due, v1.ResourceCPU)
 	}
-	if memory := podspec.LimitOf(pod, c, v1.ResourceMemory); memory.Value() != n.Resources.Limits.Memory().Value() {
+	memory := podspec.LimitOf(pod, c, v1.ResourceMemory)
+	protected, reported := n.Resources.Requests[v1.ResourceMemory]
+	if memory.Value() != n.Resources.Limits.Memory().Value() ||
+		reported && protected.Value() != c.Resources.Requests.Memory().Value() {
 		due = append(due, v1.ResourceMemory)
 	}
 	return due

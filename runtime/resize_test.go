@@ -40,12 +40,14 @@ func TestResizeDue(t *testing.T) {
 		"a fraction of a byte of memory": {v1.ResourceRequirements{Limits: list("memory", "1048576500m")}, v1.ResourceRequirements{Limits: list("memory", "1048577")}, nil},
 		"the limit is the request": {v1.ResourceRequirements{Limits: list("cpu", "500m")},
 			v1.ResourceRequirements{Requests: list("cpu", "500m"), Limits: list("cpu", "500m")}, nil},
-		"a request of memory":   {v1.ResourceRequirements{Requests: list("memory", "1Gi")}, none, nil},
-		"another request":       {v1.ResourceRequirements{Requests: list("cpu", "301m")}, v1.ResourceRequirements{Requests: list("cpu", "300m")}, []v1.ResourceName{"cpu"}},
-		"another limit of CPU":  {v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "2")}, v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "1")}, []v1.ResourceName{"cpu"}},
-		"another limit, memory": {v1.ResourceRequirements{Limits: list("memory", "65Mi")}, v1.ResourceRequirements{Limits: list("memory", "64Mi")}, []v1.ResourceName{"memory"}},
-		"both, added":           {v1.ResourceRequirements{Limits: list("cpu", "1", "memory", "64Mi")}, none, []v1.ResourceName{"cpu", "memory"}},
-		"a limit removed":       {none, v1.ResourceRequirements{Limits: list("memory", "64Mi")}, []v1.ResourceName{"memory"}},
+		"a request of memory":    {v1.ResourceRequirements{Requests: list("memory", "1Gi")}, none, nil},
+		"protected memory":       {v1.ResourceRequirements{Requests: list("memory", "1Gi")}, v1.ResourceRequirements{Requests: list("memory", "1Gi")}, nil},
+		"other protected memory": {v1.ResourceRequirements{Requests: list("memory", "1Gi")}, v1.ResourceRequirements{Requests: list("memory", "2Gi")}, []v1.ResourceName{"memory"}},
+		"another request":        {v1.ResourceRequirements{Requests: list("cpu", "301m")}, v1.ResourceRequirements{Requests: list("cpu", "300m")}, []v1.ResourceName{"cpu"}},
+		"another limit of CPU":   {v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "2")}, v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "1")}, []v1.ResourceName{"cpu"}},
+		"another limit, memory":  {v1.ResourceRequirements{Limits: list("memory", "65Mi")}, v1.ResourceRequirements{Limits: list("memory", "64Mi")}, []v1.ResourceName{"memory"}},
+		"both, added":            {v1.ResourceRequirements{Limits: list("cpu", "1", "memory", "64Mi")}, none, []v1.ResourceName{"cpu", "memory"}},
+		"a limit removed":        {none, v1.ResourceRequirements{Limits: list("memory", "64Mi")}, []v1.ResourceName{"memory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := v1.Container{Name: "main", Resources: tc.spec}

@@ -51,6 +51,9 @@ type Options struct {
 
 	// RunningPods lists the pods of the runtime for GET /runningpods, see [RunningPods].
 	RunningPods func(context.Context) ([]*runtime.Pod, error)
+	// AllocatedPods has GET /allocatedPods answer with the pods as Pods of the agent has them, that is with the
+	// resources that are allocated, without their statuses and those that have ended.
+	AllocatedPods bool
 	// Config returns the configuration for GET /configz, see [Configz].
 	Config func() (any, error)
 	// Flags returns the flags for GET /flagz, see [Flagz].
@@ -103,6 +106,9 @@ func Kubelet(agent Agent, opts Options) http.Handler {
 		pods := RunningPods(opts.RunningPods)
 		mux.handle("GET /runningpods", pods)
 		mux.handle("GET /runningpods/{$}", pods)
+	}
+	if opts.AllocatedPods {
+		addAllocatedPods(mux, agent)
 	}
 	if opts.Config != nil {
 		mux.handle("GET /configz", Configz(opts.Config))

@@ -147,6 +147,38 @@ func TestVerbosity(t *testing.T) {
 	assert.Equal(t, http.StatusNotAcceptable, code)
 }
 
+// The pods that have resources, as the agent has them.
+func TestAllocatedPods(t *testing.T) {
+	n, opts := newNode(t), allOptions()
+	code, _ := get(t, server.Kubelet(n, opts), "/allocatedPods")
+	assert.Equal(t, http.StatusNotFound, code, "the gate is off")
+	opts.AllocatedPods = true
+	h := server.Kubelet(n, opts)
+	for _, path := range []string{"/allocatedPods", "/allocatedPods/"} {
+		code, body := get(t, h, path)
+		assert.Equal(t, http.StatusOK, code)
+		var list v1.PodList
+		require.NoError(t, json.Unmarshal([]byte(body), &list))
+		require.Len(t, list.Items, 1)
+		assert.Equal(t, n.pod.Spec, list.Items[0].Spec)
+		assert.Zero(t, list.Items[0].Status)
+	}
+	code, body := get(t, h, "/allocatedPods/default/web/u1")
+	assert.Equal(t, http.StatusOK, code)
+	var got v1.Pod
+	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	assert.Equal(t, "Pod", got.Kind)
+	assert.Equal(t, n.pod.UID, got.UID)
+	for path, want := range map[string]int{"default/web": http.StatusOK, "default/web/u2": http.StatusNotFound,
+		"other/web": http.StatusNotFound} {
+		code, _ := get(t, h, "/allocatedPods/"+path)
+		assert.Equal(t, want, code, path)
+	}
+	n.pod.Status.Phase = v1.PodFailed
+	code, _ = get(t, h, "/allocatedPods/default/web")
+	assert.Equal(t, http.StatusNotFound, code, "it has ended")
+}
+
 func TestRunningPods(t *testing.T) {
 	opts := allOptions()
 	list, failure := []*runtime.Pod{

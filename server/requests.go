@@ -55,7 +55,7 @@ func measuredPath(path string) string {
 			return first + "/" + second
 		}
 	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz", "runningpods",
-		"checkpoint", "logs", "debug", "flagz", "statusz":
+		"allocatedPods", "checkpoint", "logs", "debug", "flagz", "statusz":
 		return first
 	}
 	return other

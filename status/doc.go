@@ -53,7 +53,7 @@
 // [Store.Run] has one loop, one goroutine for each call of the sink, and one for WatchReceiver. It joins
 // all of them before it returns. All other methods only take the manager's lock.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - In kubelet a static pod that was stopped ends as Running.
 //   - In kubelet a Running pod whose sandbox is created again can become Pending.

@@ -39,6 +39,9 @@ type Options struct {
 	// phase is held back from the sink. MayRun is called in Set and Recheck. If nil, a pod
 	// may run while its status contains a running container.
 	MayRun func(uid types.UID) bool
+	// Changed is called after the latest status of a pod was set or dropped, and after PodFinished. It must not block.
+	// If nil, nothing is called.
+	Changed func(uid types.UID)
 	// Observer receives the measurements [Delivered], [DeliveryFailed], [DeliveriesHanging] and [PodStarted].
 	runtime.Observer
 }
@@ -50,6 +53,8 @@ type Store struct {
 	timeout time.Duration
 	mayRun  func(types.UID) bool
 	measure runtime.MeasureFunc
+	// latest is [Options.Changed]; nil: nothing is called.
+	latest func(types.UID)
 	// waitForObserver is called when Run ends.
 	waitForObserver func()
 
@@ -85,10 +90,11 @@ func New(opts Options) (*Store, error) {
 		timeout: opts.DeliveryTimeout,
 		mayRun:  opts.MayRun,
 		measure: observer.Measure, waitForObserver: wait,
-		wake:  flow.NewSignal(),
-		pods:  map[types.UID]*entry{},
-		held:  map[types.UID]*entry{},
-		calls: newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
+		latest: opts.Changed,
+		wake:   flow.NewSignal(),
+		pods:   map[types.UID]*entry{},
+		held:   map[types.UID]*entry{},
+		calls:  newSchedule(opts.Concurrency, flow.Backoff{Min: opts.RetryMin, Max: opts.RetryMax}),
 	}, nil
 }
 
@@ -135,6 +141,13 @@ func (m *Store) unlock() {
 func (m *Store) measured(v runtime.Measurement) {
 	if m.measure != nil {
 		m.afterUnlock.Add(func() { m.measure(v) })
+	}
+}
+
+// latestChanged calls [Options.Changed] after unlock. mu is held.
+func (m *Store) latestChanged(uid types.UID) {
+	if m.latest != nil {
+		m.afterUnlock.Add(func() { m.latest(uid) })
 	}
 }
 
@@ -223,6 +236,7 @@ func (m *Store) set(pod *v1.Pod, finish bool, next func(last *v1.PodStatus) v1.P
 	}
 	r.live.finished = r.live.finished || finish
 	r.live.pod, r.live.status = pod, &s
+	m.latestChanged(pod.UID)
 	if r.live.mayHoldBack() {
 		m.held[pod.UID] = r
 		return true
@@ -311,6 +325,9 @@ func (m *Store) Prune(keep func(uid types.UID) bool) {
 
 // PodFinished implements [Manager].
 func (m *Store) PodFinished(pod runtime.PodRef) {
+	if m.latest != nil {
+		m.latest(pod.UID)
+	}
 	if m.sink == nil {
 		return
 	}
@@ -338,6 +355,7 @@ func (m *Store) PodEnded(pod runtime.PodRef) {
 func (m *Store) forget(r *entry) {
 	i := r.live
 	r.live = nil
+	m.latestChanged(r.ref.UID)
 	delete(m.held, r.ref.UID)
 	i.setOut(outgoing(i.pod, i.out, *i.status, false), time.Now())
 	if r.gone != nil {

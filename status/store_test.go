@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -187,4 +188,25 @@ func TestNormalize(t *testing.T) {
 	assert.Equal(t, "z a gone b c ", names)
 	assert.Equal(t, 3072, len(s.ContainerStatuses[1].State.Terminated.Message))
 	assert.Equal(t, at(0), s.Conditions[0].LastTransitionTime.Time)
+}
+
+// Changed is called without the lock after each change that Get shows, and when the pod has finished.
+func TestChanged(t *testing.T) {
+	var m *status.Store
+	var got []string
+	m, err := status.New(status.Options{Changed: func(uid types.UID) {
+		s, ok := m.Get(uid)
+		got = append(got, fmt.Sprint(uid, " ", s.Phase, " ", ok))
+	}})
+	require.NoError(t, err)
+	for _, uid := range []types.UID{"a", "b"} {
+		m.Set(named(uid), phased(v1.PodRunning, ""))
+	}
+	m.Terminate(named("a"))
+	m.PodFinished(runtime.PodRef{UID: "a"})
+	m.Forget("a")
+	m.Forget("a")
+	m.Prune(func(types.UID) bool { return false })
+	assert.Equal(t, []string{"a Running true", "b Running true", "a Failed true", "a Failed true", "a  false",
+		"b  false"}, got)
 }

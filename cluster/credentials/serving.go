@@ -36,9 +36,11 @@ type ServingOptions struct {
 	// CertDir is the directory of a certificate that is requested or signs itself.
 	CertDir string
 	// Client requests certificates. Addresses returns the addresses of the node, which they are
-	// for; until there is an IP address, none is requested. It must not block.
+	// for; until there is an IP address, none is requested, or with DNSOnly an IP address or a DNS name. It must not
+	// block.
 	Client    kubernetes.Interface
 	Addresses func() []v1.NodeAddress
+	DNSOnly   bool
 	// Metrics receives measurements of the certificate. If nil, they are discarded.
 	Metrics Metrics
 	// Logger receives logs. Default: that of package slog.
@@ -125,12 +127,14 @@ func (s *Serving) Run(ctx context.Context) error {
 		return nil
 	}
 	(&requester{
-		store:    s.store,
-		signer:   certificatesv1.KubeletServingSignerName,
-		usage:    certificatesv1.UsageServerAuth,
-		current:  s.current.Load,
-		template: func() *x509.CertificateRequest { return servingTemplate(s.nodeName, s.opts.Addresses()) },
-		client:   func(context.Context) (kubernetes.Interface, error) { return s.opts.Client, nil },
+		store:   s.store,
+		signer:  certificatesv1.KubeletServingSignerName,
+		usage:   certificatesv1.UsageServerAuth,
+		current: s.current.Load,
+		template: func() *x509.CertificateRequest {
+			return servingTemplate(s.nodeName, s.opts.Addresses(), s.opts.DNSOnly)
+		},
+		client: func(context.Context) (kubernetes.Interface, error) { return s.opts.Client, nil },
 		use: func(cert *tls.Certificate) {
 			s.use(cert)
 			s.opts.Logger.Info("The node has a new serving certificate", "expires", cert.Leaf.NotAfter,
@@ -144,7 +148,7 @@ func (s *Serving) Run(ctx context.Context) error {
 
 // servingTemplate returns what a serving certificate is requested for: all names and addresses
 // of the node, sorted. It is nil while there is no IP address, as in kubelet.
-func servingTemplate(nodeName string, addresses []v1.NodeAddress) *x509.CertificateRequest {
+func servingTemplate(nodeName string, addresses []v1.NodeAddress, dnsOnly bool) *x509.CertificateRequest {
 	names, ips := map[string]bool{}, map[string]bool{}
 	for _, a := range addresses {
 		ip := net.ParseIP(a.Address)
@@ -166,7 +170,7 @@ func servingTemplate(nodeName string, addresses []v1.NodeAddress) *x509.Certific
 			ips[ip.String()] = true
 		}
 	}
-	if len(ips) == 0 {
+	if len(ips) == 0 && (!dnsOnly || len(names) == 0) {
 		return nil
 	}
 	template := &x509.CertificateRequest{Subject: subject(nodeName)}
@@ -194,7 +198,7 @@ func (s *Serving) selfSigned() error {
 	}
 	var ips []net.IP
 	if s.opts.Addresses != nil {
-		if t := servingTemplate(s.nodeName, s.opts.Addresses()); t != nil {
+		if t := servingTemplate(s.nodeName, s.opts.Addresses(), false); t != nil {
 			ips = t.IPAddresses
 		}
 	}

@@ -121,8 +121,10 @@ func TestServingRequest(t *testing.T) {
 	require.NoError(t, err)
 	_, err = again.GetCertificate(nil)
 	require.NoError(t, err)
-	assert.Nil(t, servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}}), "no address")
+	assert.Nil(t, servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}}, false), "no address")
+	assert.Equal(t, []string{"n"}, servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}}, true).DNSNames)
+	assert.Nil(t, servingTemplate("n", nil, true))
 	assert.Equal(t, []net.IP{net.ParseIP("192.0.2.9")},
-		servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "192.0.2.9"}}).IPAddresses)
+		servingTemplate("n", []v1.NodeAddress{{Type: v1.NodeHostName, Address: "192.0.2.9"}}, false).IPAddresses)
 	require.False(t, errors.Is(err, ErrNoCertificate))
 }

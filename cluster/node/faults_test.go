@@ -197,6 +197,24 @@ func TestErrorsWhileRegistering(t *testing.T) {
 	}
 }
 
+// Without the right to create its object, a node adopts it, unless it does so only when it is told that the object
+// exists.
+func TestRegistrationIsForbidden(t *testing.T) {
+	for _, existsOnly := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1"}})
+			s.opts.GetOnExistsOnly = existsOnly
+			s.api.PrependReactor("create", "nodes", func(clienttesting.Action) (bool, apiruntime.Object, error) {
+				return true, nil, apierrors.NewForbidden(v1.Resource("nodes"), "n", nil)
+			})
+			s.start()
+			s.after(30 * time.Second)
+			assert.Equal(t, existsOnly, s.node.Current() == nil)
+			require.NoError(t, s.stop())
+		})
+	}
+}
+
 // Nothing is called before there are credentials.
 func TestWaitsForCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -59,6 +59,8 @@ type Options struct {
 	ProviderID string
 	// NoRegister leaves it to others to create the node object.
 	NoRegister bool
+	// GetOnExistsOnly has the node object not be adopted if its creation is forbidden, before an answer that it exists.
+	GetOnExistsOnly bool
 	// NoControllerAttach leaves out the annotation with which the controllers attach volumes. On a node object that
 	// exists it stays while volumes are attached.
 	NoControllerAttach bool

@@ -66,7 +66,7 @@ func (n *Node) register(ctx context.Context) error {
 			n.reported(node, created, events, true)
 			return nil
 		case apierrors.IsAlreadyExists(err):
-		case apierrors.IsForbidden(err): // to create one; it may exist
+		case apierrors.IsForbidden(err) && !n.s.GetOnExistsOnly: // to create one; it may exist
 			n.log.Error(err, "Creating the node object is forbidden")
 		default:
 			return fmt.Errorf("creating the node object: %w", err)

@@ -36,7 +36,7 @@
 //     podconfig/checkpoint.
 //   - Objects are without their managed fields. Nothing of their data is in logs or errors.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - Kubelet ends the watch of an object that was not looked up for five minutes, and reads the
 //     object again at the next lookup. Here the watch continues, because it also causes the

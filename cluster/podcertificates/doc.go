@@ -29,7 +29,7 @@
 //   - The API is certificates.k8s.io/v1, or v1beta1 where the server does not have it. If it has
 //     neither, as by default in Kubernetes 1.36, the pod waits, and the error has this reason.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - An error of the API server is in the event of the pod; kubelet only logs it.
 //   - The volume waits for a second for the certificate before its first set-up fails.

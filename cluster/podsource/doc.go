@@ -35,7 +35,7 @@
 //
 // Pods are shared and must not be changed. Their managed fields are removed.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - Kubelet delivers all pods for each event, here only the changed ones are.
 //   - After failures kubelet waits up to 60 s before it lists again, here 4 s at most.

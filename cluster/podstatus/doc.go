@@ -63,7 +63,7 @@
 // created again if it is deleted, or if the hash differs; the static pod continues to run, as
 // with kubelet. Mirror pods without a static pod are deleted; see Options.Orphaned.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - Kubelet writes one status at a time and reads the pod before each write.
 //   - Kubelet looks for overwritten statuses every 10 s, here the watch shows them at once.

@@ -37,7 +37,7 @@
 //     readable by the user of the agent only, and encrypted if the checkpoint has a key.
 //   - No token is in a log or an error.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - Kubelet checks whether a token is due when it syncs the pod. Here a token is refreshed
 //     when it is due, and no sync waits for that.

@@ -18,7 +18,7 @@
 //   - Certificates have no headers and comments, and each one is there once. Their order has no
 //     meaning: it differs between pods, and stays the same for a pod.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 //   - Kubelet shuffles the certificates again every five minutes, which rewrites the files.
 //   - Kubelet also supports the version v1alpha1. It supports v1 since 1.37.

@@ -34,3 +34,13 @@ func HasAppArmor() bool {
 	enabled, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	return err == nil && bytes.HasPrefix(enabled, []byte("Y"))
 }
+
+// HasSELinux reports whether SELinux is on, and has a policy: without one, every process has the label "kernel"
+// (kubelet: selinux.GetEnabled).
+func HasSELinux() bool {
+	if _, err := os.Lstat("/sys/fs/selinux/enforce"); err != nil {
+		return false
+	}
+	label, err := os.ReadFile("/proc/self/attr/current")
+	return err == nil && string(bytes.TrimRight(label, "\x00\n ")) != "kernel"
+}

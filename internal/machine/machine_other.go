@@ -12,3 +12,6 @@ func KernelRelease() string { return "" }
 
 // HasAppArmor returns false.
 func HasAppArmor() bool { return false }
+
+// HasSELinux returns false.
+func HasSELinux() bool { return false }

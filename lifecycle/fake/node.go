@@ -340,6 +340,15 @@ func (n *Node) DesiredPod(uid types.UID) (*v1.Pod, bool) {
 	return pods[i], true
 }
 
+// PodStatus implements [lifecycle.Node]: it is that of the desired pod, if it has a phase.
+func (n *Node) PodStatus(uid types.UID) (v1.PodStatus, bool) {
+	pod, ok := n.DesiredPod(uid)
+	if !ok || pod.Status.Phase == "" {
+		return v1.PodStatus{}, false
+	}
+	return pod.Status, true
+}
+
 // RuntimeReadyWithin implements [lifecycle.Node].
 func (n *Node) RuntimeReadyWithin(time.Duration) error {
 	n.mu.Lock()

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	podconfigfake "github.com/kubeletkit/kubeletkit/podconfig/fake"
 	"github.com/kubeletkit/kubeletkit/podworkers"
@@ -85,6 +86,17 @@ func TestMetricsOfAnAgent(t *testing.T) {
 		_, err = prommetrics.ForAgent(reg, reg)
 		assert.ErrorAs(t, err, &prometheus.AlreadyRegisteredError{})
 	})
+}
+
+func TestSELinuxConflicts(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	m, err := prommetrics.NewVolumes(reg)
+	require.NoError(t, err)
+	m.Measure(volume.SELinuxConflict{AccessMode: "RWX", Refused: true})
+	m.Measure(volume.SELinuxConflict{AccessMode: "RWO"})
+	assert.Equal(t, []string{`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWX"} 1`,
+		`volume_manager_selinux_pod_context_mismatch_warnings_total{access_mode="RWO"} 1`},
+		lines(scrape(t, reg), "volume_manager_selinux"))
 }
 
 func TestWorkingPods(t *testing.T) {

@@ -1,6 +1,8 @@
 package prommetrics
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
@@ -57,5 +59,42 @@ func (m *PodResources) Requested(version, method string, err error) {
 	count.WithLabelValues(version).Inc()
 	if err != nil {
 		failed.WithLabelValues(version).Inc()
+	}
+}
+
+// PodsAPI are the metrics of the pods API, with kubelet's names. Requested is for the options of package node/podsapi.
+type PodsAPI struct {
+	requests *prometheus.CounterVec
+	methods  map[string]*prometheus.CounterVec
+}
+
+// NewPodsAPI registers the metrics of one agent. The error names the metric that the registry refused; then none is
+// registered.
+func NewPodsAPI(reg prometheus.Registerer) (*PodsAPI, error) {
+	counters := func(name, help string) *prometheus.CounterVec {
+		return collector.Counters(collector.Kubelet("pod_requests_"+name,
+			help+" Broken down by server api version and status code."), "server_api_version", "status_code")
+	}
+	method := func(name string) *prometheus.CounterVec {
+		return counters(strings.ToLower(name)+"_total", "Number of requests to the PodsAPI "+name+" endpoint.")
+	}
+	m := &PodsAPI{
+		requests: counters("total", "Cumulative number of requests to the PodsAPI endpoint."),
+		methods: map[string]*prometheus.CounterVec{"ListPods": method("List"), "GetPod": method("Get"),
+			"WatchPods": method("Watch")},
+	}
+	if err := collector.Register(reg, "pods API", collector.Group{
+		m.requests, m.methods["ListPods"], m.methods["GetPod"], m.methods["WatchPods"],
+	}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Requested counts a request that was not refused.
+func (m *PodsAPI) Requested(version, method, code string) {
+	m.requests.WithLabelValues(version, code).Inc()
+	if count := m.methods[method]; count != nil {
+		count.WithLabelValues(version, code).Inc()
 	}
 }

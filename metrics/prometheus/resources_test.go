@@ -29,6 +29,13 @@ func TestResources(t *testing.T) {
 		requests.Requested("v1", method, failed)
 	}
 	requests.Requested("v1alpha1", "List", nil)
+	pods, err := prommetrics.NewPodsAPI(reg)
+	require.NoError(t, err)
+	for method, n := range map[string]int{"ListPods": 1, "GetPod": 2, "WatchPods": 4} {
+		for range n {
+			pods.Requested("v1alpha1", method, "OK")
+		}
+	}
 	for _, err := range []error{nil, nil, failed} {
 		m.Measure(memory.Pinned{Err: err})
 		m.Measure(cpus.Pinned{Err: err})
@@ -57,6 +64,7 @@ func TestResources(t *testing.T) {
 		"kubelet_pod_resources_endpoint_requests_total": 7, "kubelet_pod_resources_endpoint_requests_list": 2, "kubelet_pod_resources_endpoint_errors_list": 1,
 		"kubelet_pod_resources_endpoint_requests_get": 2, "kubelet_pod_resources_endpoint_errors_get": 1,
 		"kubelet_pod_resources_endpoint_requests_get_allocatable": 2, "kubelet_pod_resources_endpoint_errors_get_allocatable": 1,
+		"kubelet_pod_requests_total": 7, "kubelet_pod_requests_list_total": 1, "kubelet_pod_requests_get_total": 2, "kubelet_pod_requests_watch_total": 4,
 		"kubelet_memory_manager_pinning_requests_total": 3, "kubelet_memory_manager_pinning_errors_total": 1,
 		"kubelet_cpu_manager_pinning_requests_total": 3, "kubelet_cpu_manager_pinning_errors_total": 1, "kubelet_cpu_manager_shared_pool_size_millicores": 3000,
 		"kubelet_cpu_manager_exclusive_cpu_allocation_count": 3, "kubelet_cpu_manager_allocation_per_numa": 3,
@@ -71,4 +79,6 @@ func TestResources(t *testing.T) {
 	assert.ErrorContains(t, err, "resources")
 	_, err = prommetrics.NewPodResources(reg)
 	assert.ErrorContains(t, err, "pod resources")
+	_, err = prommetrics.NewPodsAPI(reg)
+	assert.ErrorContains(t, err, "pods API")
 }

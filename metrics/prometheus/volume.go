@@ -17,7 +17,10 @@ import (
 // counts, since plugins find out themselves that a volume is ready.
 type Volumes struct {
 	duration *prometheus.HistogramVec
-	total    *prometheus.Desc
+	// seLinux has claims whose containers differ in their labels; refused are those whose pods do not start.
+	refused, allowed *prometheus.GaugeVec
+
+	total *prometheus.Desc
 
 	mu   sync.Mutex
 	pods map[types.UID]volume.PodVolumes
@@ -31,7 +34,16 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 		Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
-	if err := collector.Register(reg, "volumes", collector.Group{m.duration, totalVolumes{m}}); err != nil {
+	conflicts := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "[ALPHA] " + help},
+			[]string{"access_mode"})
+	}
+	m.refused = conflicts("volume_manager_selinux_pod_context_mismatch_errors_total",
+		"Number of times that a volume was refused because containers of the pod have different SELinux labels.")
+	m.allowed = conflicts("volume_manager_selinux_pod_context_mismatch_warnings_total",
+		"Number of times that a volume was set up although containers of the pod have different SELinux labels.")
+	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed,
+		totalVolumes{m}}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -42,6 +54,12 @@ func (m *Volumes) Measure(v runtime.Measurement) {
 	switch v := v.(type) {
 	case volume.SetUpCall:
 		m.observe(v.Plugin, "volume_mount", v.Took, v.Err)
+	case volume.SELinuxConflict:
+		counter := m.allowed
+		if v.Refused {
+			counter = m.refused
+		}
+		counter.WithLabelValues(v.AccessMode).Inc()
 	case volume.TearDownCall:
 		m.observe(v.Plugin, "volume_unmount", v.Took, v.Err)
 	case volume.PodVolumes:

@@ -41,6 +41,9 @@ type Options struct {
 	// ResourceClaims means that a component of the agent prepares the claims of pods, such as a dra.Manager. Otherwise
 	// pods with resource claims are refused.
 	ResourceClaims bool
+	// DeferResizes is kubelet's feature gate InPlacePodVerticalScalingSchedulerPreemption: a resize of a critical pod
+	// that does not fit preempts no pods, but waits until the scheduler has made room.
+	DeferResizes bool
 	// Logger. Default: that of package slog.
 	Logger logr.Logger
 }
@@ -106,7 +109,7 @@ func (a *Admitter) admit(req lifecycle.AdmitRequest) ([]lifecycle.Preemption, er
 			node, failures = *fresh, compare(req.Pod, req.Active, *fresh, a.request)
 		}
 	}
-	if len(failures) > 0 && !podspec.IsCritical(req.Pod) {
+	if len(failures) > 0 && (!podspec.IsCritical(req.Pod) || a.opts.DeferResizes && req.Held != nil) {
 		return nil, refusal(failures[0])
 	}
 	if f, missing := a.features.missing(req.Pod); missing {

@@ -58,6 +58,11 @@ func node() *v1.Node {
 }
 
 func TestFailures(t *testing.T) {
+	greater := pod("p", nil, func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{{Key: "age", Operator: v1.TolerationOpGt, Value: "4"}}
+	})
+	aged := node()
+	aged.Spec.Taints = []v1.Taint{{Key: "age", Value: "5", Effect: v1.TaintEffectNoExecute}}
 	taint := func(n *v1.Node, effect v1.TaintEffect) *v1.Node {
 		n.Spec.Taints = []v1.Taint{{Key: "broken", Value: "yes", Effect: effect}}
 		return n
@@ -68,6 +73,7 @@ func TestFailures(t *testing.T) {
 		active      []*v1.Pod
 		node        *v1.Node
 		unconfirmed bool
+		compare     bool
 		want        []string
 	}{
 		"nothing requested": {pod: pod("p", nil), active: []*v1.Pod{half}},
@@ -110,13 +116,8 @@ func TestFailures(t *testing.T) {
 		"taint, tolerated": {pod: pod("p", nil, func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "broken", Operator: v1.TolerationOpExists}}
 		}), node: taint(node(), v1.TaintEffectNoExecute)},
-		"taint, tolerated by a comparison, which is off in kubelet": {pod: pod("p", nil, func(p *v1.Pod) {
-			p.Spec.Tolerations = []v1.Toleration{{Key: "age", Operator: v1.TolerationOpGt, Value: "4"}}
-		}), node: func() *v1.Node {
-			n := node()
-			n.Spec.Taints = []v1.Taint{{Key: "age", Value: "5", Effect: v1.TaintEffectNoExecute}}
-			return n
-		}(), want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod " +
+		"taint, tolerated by a comparison": {pod: greater, node: aged, compare: true},
+		"taint, tolerated by a comparison, which is off": {pod: greater, node: aged, want: []string{"TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod " +
 			"didn't tolerate"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestFailures(t *testing.T) {
 			}
 			var got []string
 			for _, f := range admission.Failures(tc.pod, tc.active,
-				admission.Node{Node: n, Confirmed: !tc.unconfirmed}) {
+				admission.Node{Node: n, Confirmed: !tc.unconfirmed, CompareTaints: tc.compare}) {
 				got = append(got, f.Reason+": "+f.Message)
 			}
 			assert.Equal(t, tc.want, got)

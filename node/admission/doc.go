@@ -41,7 +41,7 @@
 //   - Pods that are being preempted count as gone for the next critical pod, and still hold
 //     their resources for all others.
 //
-// # Differences from kubelet 1.36
+// # Differences from kubelet 1.37
 //
 // Kubelet stops all work of the node until the preempted pods have ended. Here other pods go on, and the critical pod
 // starts when they have ended. A critical pod that needs a feature that the node does not declare is refused before

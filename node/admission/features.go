@@ -14,8 +14,9 @@ import (
 // with resource claims without [Options.ResourceClaims]. It is kubelet's.
 const ReasonFeature = "PodFeatureUnsupported"
 
-// kubeletVersion is that of the kubelet whose behaviour the agent has. It is never changed.
-var kubeletVersion = version.MajorMinor(1, 36)
+// kubeletVersion is that of the kubelet whose behaviour the agent has: a later one has no need to declare a feature
+// that each node of its version has. It is never changed.
+var kubeletVersion = version.MajorMinor(1, 37)
 
 // features are those that the node declares (KEP-5328).
 type features struct {
@@ -68,7 +69,10 @@ const ReasonUpdate = "FailedNodeDeclaredFeaturesCheck"
 // node does not declare, and "" otherwise. It is safe for concurrent use.
 func (a *Admitter) CheckUpdate(old, updated *v1.Pod) (message string) {
 	oldSpec, newSpec := decoded(&old.Spec), decoded(&updated.Spec)
-	if len(oldSpec.InitContainers) != len(newSpec.InitContainers) {
+	if len(oldSpec.InitContainers) != len(newSpec.InitContainers) ||
+		!slices.EqualFunc(oldSpec.Volumes, newSpec.Volumes, func(a, b v1.Volume) bool {
+			return (a.EmptyDir == nil) == (b.EmptyDir == nil)
+		}) {
 		// no update of an API server; the framework would panic
 		return ""
 	}

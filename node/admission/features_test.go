@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -109,6 +110,46 @@ func TestResourceClaims(t *testing.T) {
 func initOnly(p *v1.Pod) {
 	p.Spec.InitContainers = p.Spec.Containers
 	p.Spec.Containers = []v1.Container{{Name: "other"}}
+}
+
+// The resize of a critical pod preempts a pod, unless that is the scheduler's task.
+func TestDeferResizes(t *testing.T) {
+	for deferred, want := range map[bool]string{false: "", true: "OutOfmemory"} {
+		a, err := admission.New(admission.Options{
+			Node:         func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
+			DeferResizes: deferred,
+		})
+		require.NoError(t, err)
+		req := lifecycle.AdmitRequest{Pod: pod("p", list("memory", "800"), priority(critical)),
+			Active: []*v1.Pod{pod("q", list("memory", "900"))}}
+		resize := req
+		resize.Held = pod("p", list("memory", "100"), priority(critical))
+		err = admit(a, resize)
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			assert.Equal(t, want, reason(t, err))
+		}
+		require.NoError(t, admit(a, req), "a new pod preempts")
+	}
+}
+
+// An update that no API server makes needs no feature.
+func TestUpdateOfNoAPIServer(t *testing.T) {
+	a, err := admission.New(admission.Options{Node: func() admission.Node { return admission.Node{Node: node()} }})
+	require.NoError(t, err)
+	limit := resource.MustParse("1Mi")
+	volume := func(v v1.VolumeSource) *v1.Pod {
+		p := pod("p", nil)
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v}}
+		return p
+	}
+	memory := volume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+		SizeLimit: &limit}})
+	assert.Empty(t, a.CheckUpdate(volume(v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}), memory))
+	more := memory.DeepCopy()
+	more.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("2Mi"))
+	assert.Contains(t, a.CheckUpdate(memory, more), "InPlacePodVerticalScalingMemoryBackedVolumes")
 }
 
 // No pod ends for a critical pod that the node cannot run.

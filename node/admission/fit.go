@@ -21,10 +21,6 @@ const (
 	ReasonNoNode       = "InvalidNodeInfo"
 )
 
-// compareTaints is whether tolerations with the operators Lt and Gt compare the values of taints as
-// numbers (KEP-5471). The feature is off in kubelet 1.36: such tolerations match nothing.
-const compareTaints = false
-
 // Node is the node as pods are compared with it.
 type Node struct {
 	// Node has the name, labels, taints and allocatable resources. It must not be changed.
@@ -32,6 +28,9 @@ type Node struct {
 	// Confirmed means that labels and taints are those of the API server. Otherwise
 	// affinity and taints are not checked, and neither are resources that are not known.
 	Confirmed bool
+	// CompareTaints has tolerations with the operators Lt and Gt compare the values of taints as numbers (KEP-5471).
+	// Otherwise they match nothing.
+	CompareTaints bool
 	// managed is that of the options.
 	managed func(name v1.ResourceName) bool
 }
@@ -69,7 +68,7 @@ func compare(pod *v1.Pod, active []*v1.Pod, node Node, request requestFunc) []Fa
 	if node.Confirmed && !podspec.IsStatic(pod) {
 		noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 		if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints,
-			pod.Spec.Tolerations, noExecute, compareTaints); untolerated {
+			pod.Spec.Tolerations, noExecute, node.CompareTaints); untolerated {
 			failures = append(failures, predicate(ReasonTaint, "node(s) had taints that the pod didn't tolerate"))
 		}
 	}

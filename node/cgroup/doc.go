@@ -10,7 +10,7 @@
 //	BestEffort  /kubepods/besteffort/poda-b   /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice
 //
 // The driver is that of the runtime. A runtime refuses a path of the other driver. The
-// names and numbers are those of kubelet 1.36 (pkg/kubelet/cm), so that an agent and a kubelet can take over the
+// names and numbers are those of kubelet 1.37 (pkg/kubelet/cm), so that an agent and a kubelet can take over the
 // pods of each other.
 //
 // # Parts

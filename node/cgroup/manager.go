@@ -35,12 +35,10 @@ const (
 type ManagerOptions struct {
 	// Policy is that of the cgroups of pods.
 	Policy Policy
-	// MemoryQoS is kubelet's feature gate: with cgroup v2 memory is protected as Policy.MemoryReservation says, and a
-	// container is slowed down when it comes close to its limit of memory.
+	// MemoryQoS is kubelet's feature gate: Policy.MemoryReservation and Policy.MemoryThrottlingFactor have no effect
+	// without it, nor without cgroup v2. With it, the cgroups of the system and of the agents have their limit of
+	// memory protected.
 	MemoryQoS bool
-	// MemoryThrottlingFactor is where that begins between request and limit, above 0 and up to 1. Default: 0.9, as in
-	// kubelet.
-	MemoryThrottlingFactor float64
 	// ReservedMemory is that of [QOSPolicy].
 	ReservedMemory *int64
 
@@ -115,8 +113,8 @@ func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 	if pods == nil {
 		errs = append(errs, errors.New("cgroup: the cgroups of pods are required"))
 	}
-	if f := opts.MemoryThrottlingFactor; f < 0 || f > 1 {
-		errs = append(errs, fmt.Errorf("cgroup: MemoryThrottlingFactor %v: must be above 0, and at most 1", f))
+	if f := opts.Policy.MemoryThrottlingFactor; f < 0 || f > 1 {
+		errs = append(errs, fmt.Errorf("cgroup: MemoryThrottlingFactor %v: must be from 0 to 1", f))
 	}
 	if p := opts.ReservedMemory; p != nil && (*p < 0 || *p > 100) {
 		errs = append(errs, fmt.Errorf("cgroup: ReservedMemory %d: must be a percentage", *p))
@@ -141,9 +139,6 @@ func NewManager(pods *Pods, opts ManagerOptions) (*Manager, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
-	}
-	if opts.MemoryThrottlingFactor == 0 {
-		opts.MemoryThrottlingFactor = 0.9
 	}
 	t := opts.tree
 	if t == nil {
@@ -250,7 +245,9 @@ func (m *Manager) allocatable() v1.ResourceList {
 // policy returns the policy of the cgroups of pods on this kernel.
 func (m *Manager) policy() Policy {
 	p := m.opts.Policy
-	p.MemoryReservation = p.MemoryReservation && m.opts.MemoryQoS && m.tree.unified()
+	if !m.opts.MemoryQoS || !m.tree.unified() {
+		p.MemoryReservation, p.MemoryThrottlingFactor = false, 0
+	}
 	return p
 }
 

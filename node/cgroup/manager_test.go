@@ -2,7 +2,7 @@ package cgroup
 
 import (
 	"context"
-	"maps"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -81,6 +81,7 @@ func (f *fakeTree) set(_ Driver, cgroup string, r Resources) error {
 		return syscall.EBUSY
 	}
 	for _, n := range []struct{ to, from *int64 }{{&old.CPUQuota, &r.CPUQuota}, {&old.MemoryMax, &r.MemoryMax},
+		{&old.MemoryHigh, &r.MemoryHigh},
 		{&old.PidsMax, &r.PidsMax}} {
 		if *n.from != 0 {
 			*n.to = *n.from
@@ -114,7 +115,6 @@ func (f *fakeTree) read(cgroup string, _ Resources) (Resources, error) {
 
 func (f *fakeTree) memoryUsage(cgroup string) (int64, error) { return f.usage[cgroup], nil }
 func (f *fakeTree) pageSizes() []string                      { return nil }
-func (f *fakeTree) pageSize() int64                          { return 4096 }
 func (f *fakeTree) cpus() string                             { return "0-1" }
 func (f *fakeTree) moveSelf(cgroup string) error {
 	f.moved = append(f.moved, "self "+cgroup)
@@ -188,7 +188,7 @@ func TestPrepareTakesOver(t *testing.T) {
 	m := newTestManager(t, f, ManagerOptions{})
 	prepare(t, m, burstable("a", "100m", "1Gi"), nil)
 	assert.Equal(t, Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: defaultPeriod, MemoryMax: 4 << 30,
-		PidsMax: None}, f.get("/kubepods/burstable/poda"))
+		MemoryHigh: None, PidsMax: None}, f.get("/kubepods/burstable/poda"))
 }
 
 // Somebody else removes a cgroup: it is made again, and those above it.
@@ -289,7 +289,8 @@ func TestEnforcement(t *testing.T) {
 		defer stop()
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		assert.Equal(t, Resources{CPUShares: 1024, MemoryMax: 5 << 30, PidsMax: 900}, f.get("/kubepods"))
+		assert.Equal(t, Resources{CPUShares: 1024, MemoryMax: 5 << 30, PidsMax: 900, MemoryMin: new(int64(0)),
+			MemoryLow: new(int64(0))}, f.get("/kubepods"))
 		assert.Equal(t, Resources{CPUShares: 512}, f.get("/kube"))
 		require.Len(t, node.Events(), 3, "of the system, of which the cgroup is missing, once")
 		f.mu.Lock()
@@ -606,37 +607,66 @@ func TestWithoutPermission(t *testing.T) {
 	})
 }
 
-// The numbers follow from generateLinuxContainerResources of kubelet 1.36.
+// The numbers follow from generateLinuxContainerResources of kubelet 1.37, with 8 GiB for pods.
 func TestContainerMemoryQoS(t *testing.T) {
-	q := memoryQoS{reserve: true, factor: 0.9, allocatable: 8 << 30, page: 4096}
-	pod := burstable("a", "100m", "1Gi") // and a limit of 4Gi
-	assert.Equal(t, map[string]string{"memory.low": "1073741824", "memory.high": "3972841472"},
-		containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
-	q.reserve = false
-	delete(pod.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
-	assert.Equal(t, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "7838314496"},
-		containerMemoryQoS(pod, &pod.Spec.Containers[0], q))
-	q.reserve = true
-	c := &pod.Spec.Containers[0]
-	c.Resources.Limits = maps.Clone(c.Resources.Requests)
-	assert.Equal(t, map[string]string{"memory.min": "1073741824"}, containerMemoryQoS(pod, c, q), "guaranteed")
-
-	f := newFakeTree()
-	m := newTestManager(t, f, ManagerOptions{MemoryQoS: true})
-	edits, err := m.EditContainer(t.Context(), pod, c)
-	require.NoError(t, err)
-	assert.Zero(t, edits, "cgroup v1")
-	f.v2 = true
-	edits, err = m.EditContainer(t.Context(), pod, c)
-	require.NoError(t, err)
-	assert.NotEmpty(t, edits.Unified)
+	if os.Getpagesize() != 4096 {
+		t.Skip("the numbers are those of pages of 4 KiB")
+	}
+	throttle, both := Policy{MemoryThrottlingFactor: 0.9}, Policy{MemoryThrottlingFactor: 0.9, MemoryReservation: true}
+	amounts := func(request, limit string) v1.ResourceRequirements {
+		r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+		for list, amount := range map[*v1.ResourceList]string{&r.Requests: request, &r.Limits: limit} {
+			if amount != "" {
+				*list = v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount),
+					v1.ResourceCPU: resource.MustParse("1")}
+			}
+		}
+		return r
+	}
+	for _, tc := range []struct {
+		request, limit, whole string
+		policy                Policy
+		off                   bool
+		min, low, high        string
+	}{
+		{request: "1Gi", limit: "4Gi", policy: both, low: "1073741824", high: "3972841472"},
+		{request: "1Gi", limit: "4Gi", min: "0", low: "0"},
+		{request: "1Gi", limit: "4Gi", policy: both, off: true, high: "max"},
+		{request: "1Gi", policy: throttle, min: "0", low: "0", high: "7838314496"},
+		{request: "1Gi", whole: "2Gi", policy: throttle, min: "0", low: "0"},
+		{request: "1Gi", limit: "1536Mi", whole: "2Gi", policy: throttle, min: "0", low: "0", high: "1556922368"},
+		{request: "1Gi", limit: "1Gi", policy: both, min: "1073741824"},
+		{policy: both, min: "0", low: "0", high: "7730937856"},
+	} {
+		pod := burstable("a", "100m", "1Gi")
+		pod.Spec.Containers[0].Resources = amounts(tc.request, tc.limit)
+		if tc.whole != "" {
+			pod.Spec.Resources = new(amounts("", tc.whole))
+		}
+		want := map[string]string{}
+		for file, value := range map[string]string{"memory.min": tc.min, "memory.low": tc.low, "memory.high": tc.high} {
+			if value != "" {
+				want[file] = value
+			}
+		}
+		f := newFakeTree()
+		m := newTestManager(t, f, ManagerOptions{MemoryQoS: !tc.off, Policy: tc.policy,
+			Capacity: v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi")}})
+		edits, err := m.EditContainer(t.Context(), pod, &pod.Spec.Containers[0])
+		require.NoError(t, err)
+		assert.Zero(t, edits, "cgroup v1")
+		f.v2 = true
+		edits, err = m.EditContainer(t.Context(), pod, &pod.Spec.Containers[0])
+		require.NoError(t, err)
+		assert.Equal(t, want, edits.Unified, "%+v", tc)
+	}
 }
 
 func TestManagerOptionsThatAreWrong(t *testing.T) {
 	pods, err := New(Options{})
 	require.NoError(t, err)
 	for _, opts := range []ManagerOptions{
-		{MemoryThrottlingFactor: 2}, {ReservedMemory: new(int64(101))}, {Enforce: []Enforcement{"all"}}, {Enforce: []Enforcement{EnforceSystemReserved}},
+		{Policy: Policy{MemoryThrottlingFactor: 2}}, {ReservedMemory: new(int64(101))}, {Enforce: []Enforcement{"all"}}, {Enforce: []Enforcement{EnforceSystemReserved}},
 		{Enforce: []Enforcement{EnforceKubeReservedCompressible}}, {SystemCgroup: "/"},
 	} {
 		_, err := NewManager(pods, opts)

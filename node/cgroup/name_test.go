@@ -37,7 +37,7 @@ func makePod(uid types.UID, class v1.PodQOSClass) *v1.Pod {
 		Spec: v1.PodSpec{Containers: []v1.Container{c}}}
 }
 
-// The names that a kubelet 1.36 gives (pkg/kubelet/cm). A line with a source is an example
+// The names that a kubelet 1.37 gives (pkg/kubelet/cm). A line with a source is an example
 // that stands there; the others follow from GetPodContainerName, ToCgroupfs and ToSystemd.
 func TestParent(t *testing.T) {
 	const uid = "2fc932ce-fdcc-454b-97bd-aadfdeb4c340"

@@ -181,7 +181,7 @@ func (m *Manager) makeNode() error {
 		}
 	}
 	qos := QOS(Requests{}, QOSPolicy{}, m.tree.pageSizes())
-	qos.Burstable.CPUShares = 0 // those of an earlier agent hold until the pods are known
+	qos.Burstable.CPUShares, qos.Burstable.MemoryLow = 0, nil // those of an earlier agent hold until the pods are known
 	for class, r := range map[string]Resources{classes()[1]: qos.Burstable, classes()[2]: qos.BestEffort} {
 		cgroup := m.pods.above(driver, class)
 		apply := m.tree.make
@@ -231,8 +231,7 @@ func (m *Manager) limitReserved(cgroup string, amounts v1.ResourceList, compress
 // updateQoS changes the cgroups of classes to what the pods request now.
 func (m *Manager) updateQoS() error {
 	policy := QOSPolicy{ReservedMemory: m.opts.ReservedMemory, AllocatableMemory: amount(m.allocatable(),
-		v1.ResourceMemory), MemoryReservation: m.opts.Policy.MemoryReservation}
-	policy.MemoryQoS = m.opts.MemoryQoS && m.tree.unified()
+		v1.ResourceMemory), MemoryReservation: m.policy().MemoryReservation}
 	if err := m.makeNode(); err != nil {
 		return err
 	}

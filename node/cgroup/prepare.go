@@ -156,7 +156,7 @@ func (m *Manager) belowUsage(pod *v1.Pod, cgroup string, from, to int64) string 
 
 // fresh returns the resources for a cgroup that has no limits yet.
 func (r Resources) fresh() Resources {
-	for _, limit := range []*int64{&r.CPUQuota, &r.MemoryMax, &r.PidsMax} {
+	for _, limit := range []*int64{&r.CPUQuota, &r.MemoryMax, &r.MemoryHigh, &r.PidsMax} {
 		if *limit == None {
 			*limit = 0
 		}
@@ -201,11 +201,12 @@ func resizing(pod *v1.Pod, observed *runtime.PodStatus, noCPUQuota bool) (due si
 // EditContainer implements [lifecycle.ContainerEditor]: with memory QoS it protects the memory that a container
 // requests, and slows it down close to its limit.
 func (m *Manager) EditContainer(_ context.Context, pod *v1.Pod, c *v1.Container) (runtime.ContainerEdits, error) {
-	if !m.opts.MemoryQoS || !m.tree.unified() {
+	switch {
+	case !m.tree.unified():
 		return runtime.ContainerEdits{}, nil
+	case !m.opts.MemoryQoS: // a container may be slowed down since it was started with the gate on
+		return runtime.ContainerEdits{Unified: map[string]string{"memory.high": "max"}}, nil
 	}
-	return runtime.ContainerEdits{Unified: containerMemoryQoS(pod, c, memoryQoS{
-		reserve: m.opts.Policy.MemoryReservation, factor: m.opts.MemoryThrottlingFactor,
-		allocatable: amount(m.allocatable(), v1.ResourceMemory), page: m.tree.pageSize(),
-	})}, nil
+	return runtime.ContainerEdits{
+		Unified: containerMemoryQoS(pod, c, m.policy(), amount(m.allocatable(), v1.ResourceMemory))}, nil
 }

@@ -51,8 +51,8 @@ type QOSPolicy struct {
 	ReservedMemory *int64
 	// AllocatableMemory is the memory of all pods in bytes. With 0, ReservedMemory has no effect.
 	AllocatableMemory int64
-	// MemoryQoS is kubelet's feature gate, and MemoryReservation the policy of [Policy]. Both need cgroup v2.
-	MemoryQoS, MemoryReservation bool
+	// MemoryReservation is that of [Policy]. It needs cgroup v2.
+	MemoryReservation bool
 }
 
 // QOSResources are the resources of the cgroups of classes. Guaranteed is the one of all pods, and has only what
@@ -72,13 +72,11 @@ func QOS(all Requests, p QOSPolicy, pageSizes []string) QOSResources {
 		Burstable:  Resources{CPUShares: Shares(all.BurstableCPU), HugePages: pages},
 		BestEffort: Resources{CPUShares: minShares, HugePages: pages},
 	}
-	if p.MemoryQoS {
-		minimum, low := int64(0), int64(0)
-		if p.MemoryReservation { // the protection of a parent covers that of its children
-			minimum, low = all.GuaranteedMemory+all.BurstableMemory, all.BurstableMemory
-		}
-		out.Guaranteed.MemoryMin, out.Burstable.MemoryLow = &minimum, &low
+	minimum, low := int64(0), int64(0) // what another policy left is removed
+	if p.MemoryReservation {           // the protection of a parent covers that of its children
+		minimum, low = all.GuaranteedMemory+all.BurstableMemory, all.BurstableMemory
 	}
+	out.Guaranteed.MemoryMin, out.Guaranteed.MemoryLow, out.Burstable.MemoryLow = &minimum, &low, &low
 	if percent := p.ReservedMemory; percent != nil && p.AllocatableMemory > 0 {
 		out.Burstable.MemoryMax = p.AllocatableMemory - all.GuaranteedMemory**percent/100
 		out.BestEffort.MemoryMax = out.Burstable.MemoryMax - all.BurstableMemory**percent/100

@@ -11,15 +11,17 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// The numbers follow from UpdateCgroups in pkg/kubelet/cm/qos_container_manager_linux.go of kubelet 1.36.
+// The numbers follow from UpdateCgroups in pkg/kubelet/cm/qos_container_manager_linux.go of kubelet 1.37.
 func TestQOS(t *testing.T) {
 	const gi = int64(1) << 30
 	all := cgroup.Requests{BurstableCPU: 1500, GuaranteedMemory: gi, BurstableMemory: 2 * gi}
 	pages := map[string]int64{"2MB": 1 << 62}
 
 	plain := cgroup.QOS(all, cgroup.QOSPolicy{}, []string{"2MB"})
+	zero := new(int64(0))
 	assert.Equal(t, cgroup.QOSResources{
-		Burstable:  cgroup.Resources{CPUShares: 1536, HugePages: pages},
+		Guaranteed: cgroup.Resources{MemoryMin: zero, MemoryLow: zero},
+		Burstable:  cgroup.Resources{CPUShares: 1536, HugePages: pages, MemoryLow: zero},
 		BestEffort: cgroup.Resources{CPUShares: 2, HugePages: pages},
 	}, plain)
 	assert.Equal(t, uint64(2), cgroup.QOS(cgroup.Requests{}, cgroup.QOSPolicy{}, nil).Burstable.CPUShares)
@@ -31,12 +33,10 @@ func TestQOS(t *testing.T) {
 	assert.Zero(t, cgroup.QOS(all, cgroup.QOSPolicy{ReservedMemory: new(int64(50))}, nil).Burstable.MemoryMax,
 		"the memory of the node is not known")
 
-	protected := cgroup.QOS(all, cgroup.QOSPolicy{MemoryQoS: true, MemoryReservation: true}, nil)
+	protected := cgroup.QOS(all, cgroup.QOSPolicy{MemoryReservation: true}, nil)
 	assert.Equal(t, 3*gi, *protected.Guaranteed.MemoryMin)
+	assert.Equal(t, 2*gi, *protected.Guaranteed.MemoryLow)
 	assert.Equal(t, 2*gi, *protected.Burstable.MemoryLow)
-	none := cgroup.QOS(all, cgroup.QOSPolicy{MemoryQoS: true}, nil)
-	assert.Zero(t, *none.Guaranteed.MemoryMin)
-	assert.Zero(t, *none.Burstable.MemoryLow)
 }
 
 // The numbers follow from getCgroupConfigInternal and GetNodeAllocatableAbsolute in pkg/kubelet/cm.

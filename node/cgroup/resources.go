@@ -22,8 +22,11 @@ type Resources struct {
 	// MemoryMax is the limit of memory in bytes. 0 means no change, [None] no limit.
 	MemoryMax int64
 	// MemoryMin is the memory in bytes that the kernel never reclaims, MemoryLow that it reclaims last. nil means no
-	// change. Only cgroup v2 has them.
+	// change. Only cgroup v2 has them and MemoryHigh.
 	MemoryMin, MemoryLow *int64
+	// MemoryHigh is the memory in bytes above which the kernel slows down processes and reclaims. 0 means no change,
+	// [None] no such memory.
+	MemoryHigh int64
 	// PidsMax is the limit of processes and threads. 0 means no change, [None] no limit.
 	PidsMax int64
 	// HugePages are the limits of memory in huge pages in bytes, by page size as in "2MB". Pages of sizes that are not
@@ -43,7 +46,7 @@ const unlimitedPages = 1 << 62
 func (r Resources) Equal(o Resources) bool {
 	same := func(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
 	return r.CPUShares == o.CPUShares && r.CPUQuota == o.CPUQuota && r.CPUPeriod == o.CPUPeriod &&
-		r.MemoryMax == o.MemoryMax &&
+		r.MemoryMax == o.MemoryMax && r.MemoryHigh == o.MemoryHigh &&
 		r.PidsMax == o.PidsMax && r.CPUs == o.CPUs && same(r.MemoryMin, o.MemoryMin) &&
 		same(r.MemoryLow, o.MemoryLow) &&
 		(r.HugePages == nil) == (o.HugePages == nil) && maps.Equal(r.HugePages, o.HugePages)
@@ -112,6 +115,10 @@ type Policy struct {
 	// MemoryReservation protects requested memory with cgroup v2: memory.min for Guaranteed pods, memory.low for
 	// Burstable ones (the feature gate MemoryQoS with memoryReservationPolicy: TieredReservation, KEP-2570).
 	MemoryReservation bool
+	// MemoryThrottlingFactor is the place between request and limit of memory above which containers, and pods with
+	// resources as a whole, are slowed down with cgroup v2 (kubelet's setting of that name, with the feature gate
+	// MemoryQoS): above 0 and up to 1. 0 means nowhere.
+	MemoryThrottlingFactor float64
 }
 
 // PodResources returns the resources of the cgroup of the pod (kubelet: ResourceConfigForPod). The overhead of the
@@ -146,7 +153,11 @@ func PodResources(pod *v1.Pod, p Policy) Resources {
 			r.MemoryMax = amount(limits, v1.ResourceMemory)
 		}
 	}
-	if memory := amount(requests, v1.ResourceMemory); p.MemoryReservation && memory > 0 {
+	memory := amount(requests, v1.ResourceMemory)
+	if resourcehelper.IsPodLevelResourcesSet(pod) && memoryLimited {
+		r.MemoryHigh = memoryHigh(memory, amount(limits, v1.ResourceMemory), p.MemoryThrottlingFactor)
+	}
+	if p.MemoryReservation && memory > 0 {
 		if class == v1.PodQOSGuaranteed {
 			r.MemoryMin = &memory
 		} else {
@@ -197,6 +208,9 @@ func (r Resources) complete() Resources {
 	if r.MemoryMax == 0 {
 		r.MemoryMax = None
 	}
+	if r.MemoryHigh == 0 {
+		r.MemoryHigh = None
+	}
 	if r.PidsMax == 0 {
 		r.PidsMax = None
 	}
@@ -224,6 +238,7 @@ func (r Resources) withRoom(current Resources, due sizes) Resources {
 	}
 	if due.memory {
 		r.MemoryMax = larger(r.MemoryMax, current.MemoryMax)
+		r.MemoryHigh = larger(r.MemoryHigh, current.MemoryHigh)
 		r.MemoryMin, r.MemoryLow = protected(r.MemoryMin, current.MemoryMin), protected(r.MemoryLow, current.MemoryLow)
 	}
 	return r

@@ -55,7 +55,7 @@ func withOwn(own v1.ResourceRequirements, pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// The numbers are those of TestResourceConfigForPod and TestMilliCPUToQuota in pkg/kubelet/cm of kubelet 1.36.
+// The numbers are those of TestResourceConfigForPod and TestMilliCPUToQuota in pkg/kubelet/cm of kubelet 1.37.
 func TestPodResources(t *testing.T) {
 	const mi = int64(1) << 20
 	burst, one := needs("100m", "100Mi", "200m", "200Mi"), needs("100m", "100Mi", "", "")
@@ -92,6 +92,9 @@ func TestPodResources(t *testing.T) {
 		"smallest quota":              {podOf(needs("5m", "", "5m", "1Mi")), cgroup.Policy{}, cgroup.Resources{CPUShares: 5, CPUQuota: 1000, CPUPeriod: 100000, MemoryMax: mi}},
 		"memory QoS, burstable":       {podOf(one), cgroup.Policy{MemoryReservation: true}, cgroup.Resources{CPUShares: 102, MemoryLow: new(100 * mi)}},
 		"memory QoS, guaranteed":      {podOf(full), cgroup.Policy{MemoryReservation: true}, cgroup.Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, MemoryMax: 100 * mi, MemoryMin: new(100 * mi)}},
+		"throttled, not as a whole":   {podOf(burst), cgroup.Policy{MemoryThrottlingFactor: 0.9}, cgroup.Resources{CPUShares: 102, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi}},
+		"throttled":                   {withOwn(burst, podOf(one)), cgroup.Policy{MemoryThrottlingFactor: 0.9}, cgroup.Resources{CPUShares: 102, CPUQuota: 20000, CPUPeriod: 100000, MemoryMax: 200 * mi, MemoryHigh: 190 * mi}},
+		"throttled, guaranteed":       {withOwn(full, podOf(one)), cgroup.Policy{MemoryThrottlingFactor: 0.9}, cgroup.Resources{CPUShares: 102, CPUQuota: 10000, CPUPeriod: 100000, MemoryMax: 100 * mi}},
 		"memory QoS, best effort":     {podOf(needs("", "", "", "")), cgroup.Policy{MemoryReservation: true}, cgroup.Resources{CPUShares: 2}},
 	} {
 		tc.want.HugePages = map[string]int64{}

@@ -19,8 +19,6 @@ type tree interface {
 	memoryUsage(cgroup string) (int64, error)
 	// pageSizes are the sizes of huge pages of the machine, as in "2MB", as far as cgroups can limit them.
 	pageSizes() []string
-	// pageSize is the size of other pages, in bytes.
-	pageSize() int64
 	// cpus is the list of CPUs; "" if it is not known.
 	cpus() string
 	// moveSelf moves this process to a cgroup unless it is in it, moveRoot all processes of the root cgroup but the

@@ -122,7 +122,6 @@ func (k *kernel) usable(driver Driver) error {
 func (k *kernel) missing() []string   { return k.found().missing }
 func (k *kernel) unified() bool       { return k.found().err == nil && k.found().v2 }
 func (k *kernel) pageSizes() []string { return k.found().hugePages }
-func (k *kernel) pageSize() int64     { return int64(os.Getpagesize()) }
 func (k *kernel) cpus() string        { return k.found().online }
 
 // dirs returns the directories of the cgroup by controller.
@@ -230,7 +229,11 @@ func (k *kernel) translate(r Resources) *cgroups.Resources {
 	}
 	if f.controllers["memory"] {
 		out.Memory = r.MemoryMax
-		for file, n := range map[string]*int64{"memory.min": r.MemoryMin, "memory.low": r.MemoryLow} {
+		files := map[string]*int64{"memory.min": r.MemoryMin, "memory.low": r.MemoryLow}
+		if r.MemoryHigh != 0 {
+			files["memory.high"] = &r.MemoryHigh
+		}
+		for file, n := range files {
 			if n == nil || !k.found().v2 {
 				continue
 			}
@@ -238,6 +241,9 @@ func (k *kernel) translate(r Resources) *cgroups.Resources {
 				out.Unified = map[string]string{}
 			}
 			out.Unified[file] = strconv.FormatInt(*n, 10)
+			if *n == None {
+				out.Unified[file] = "max"
+			}
 		}
 	}
 	if f.controllers["pids"] && r.PidsMax != 0 {
@@ -288,16 +294,16 @@ func (k *kernel) read(cgroup string, set Resources) (Resources, error) {
 	}
 	switch {
 	case !f.controllers["memory"]:
-		out.MemoryMax = set.MemoryMax
+		out.MemoryMax, out.MemoryHigh = set.MemoryMax, set.MemoryHigh
 	case f.v2:
-		out.MemoryMax = number(read("memory", "memory.max"))
+		out.MemoryMax, out.MemoryHigh = number(read("memory", "memory.max")), number(read("memory", "memory.high"))
 	default:
 		out.MemoryMax = number(read("memory", "memory.limit_in_bytes"))
 	}
 	if out.CPUPeriod == set.CPUPeriod && out.CPUQuota == systemdQuota(set.CPUQuota, set.CPUPeriod) {
 		out.CPUQuota = set.CPUQuota
 	}
-	page := k.pageSize()
+	page := int64(os.Getpagesize())
 	switch {
 	case out.MemoryMax >= math.MaxInt64/page*page: // no limit in cgroup v1
 		out.MemoryMax = None

@@ -204,9 +204,11 @@ func TestRealCgroups(t *testing.T) {
 	})
 }
 
-// Memory of containers is protected on cgroup v2.
+// Memory of pods is protected on cgroup v2, and pods are slowed down below their limit; not by another agent after that
+// which has the gate off.
 func TestRealMemoryQoS(t *testing.T) {
-	onRealCgroups(t, ManagerOptions{MemoryQoS: true, Policy: Policy{MemoryReservation: true}},
+	opts := ManagerOptions{MemoryQoS: true, Policy: Policy{MemoryReservation: true, MemoryThrottlingFactor: 0.5}}
+	onRealCgroups(t, opts,
 		func(t *testing.T, r *real) {
 			if !r.v2 {
 				t.Skip("needs cgroup v2")
@@ -221,6 +223,26 @@ func TestRealMemoryQoS(t *testing.T) {
 			assert.Equal(t, "4294967296", r.read(t, r.pods.Parent(g), "", "", "memory.min"))
 			assert.Equal(t, "67108864", r.read(t, r.pods.above(driver, "burstable"), "", "", "memory.low"))
 			assert.Equal(t, "4362076160", r.read(t, r.pods.above(driver, ""), "", "", "memory.min"))
+			assert.Equal(t, "67108864", r.read(t, r.pods.above(driver, ""), "", "", "memory.low"))
+			own := whole(1, "200m", "100Mi")
+			own.Spec.Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("50Mi")}
+			prepare(t, r.m, own, nil)
+			assert.Equal(t, "78643200", r.read(t, r.pods.Parent(own), "", "", "memory.high"))
+			require.NoError(t, r.m.updateQoS())
+
+			opts.MemoryQoS = false
+			next, err := NewManager(r.pods, opts)
+			require.NoError(t, err)
+			require.NoError(t, next.Join(&nodefake.Node{}))
+			prepare(t, next, own, nil)
+			assert.Equal(t, "max", r.read(t, r.pods.Parent(own), "", "", "memory.high"))
+			require.NoError(t, next.updateQoS())
+			for class, files := range map[string][]string{"": {"memory.min", "memory.low"},
+				"burstable": {"memory.low"}} {
+				for _, file := range files {
+					assert.Equal(t, "0", r.read(t, r.pods.above(driver, class), "", "", file), class+file)
+				}
+			}
 		})
 }
 

@@ -22,7 +22,6 @@ func (noTree) read(string, Resources) (Resources, error) {
 }
 func (noTree) memoryUsage(string) (int64, error) { return 0, errNoCgroups }
 func (noTree) pageSizes() []string               { return nil }
-func (noTree) pageSize() int64                   { return 4096 }
 func (noTree) cpus() string                      { return "" }
 func (noTree) moveSelf(string) error             { return errNoCgroups }
 func (noTree) moveRoot(string) error             { return errNoCgroups }

@@ -108,7 +108,7 @@ func (m *Manager) allocateNow(pod *v1.Pod, container string, r request, near num
 	}
 	p := m.pools[r.name]
 	if !p.serving() {
-		if m.opts.FailWithoutProvider && !p.stale {
+		if m.opts.FailWithoutProvider && len(p.servers) == 0 {
 			return errors.New(noneHealthy(r.name))
 		}
 		p.waiting[pod.UID] = struct{}{}

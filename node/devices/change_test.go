@@ -243,12 +243,12 @@ func (l late) Watch(ctx context.Context, update func([]devices.Device)) error {
 	}
 }
 
-// What a provider has listed is not made ready by the one that has taken its place, and not given, before that one has
-// delivered its list.
+// A provider is not used before it has delivered its list: until then it is the one before, and if that has ended,
+// none.
 func TestReplacedBeforeTheList(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		t.Run(fmt.Sprint("fail without provider ", fail), func(t *testing.T) {
-			bubble(t, list("a", "b", "c"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
+			bubble(t, list("a", "b", "c", "d"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 				_ = stop()
 				r.opts.FailWithoutProvider = fail
 				r.restart()
@@ -260,8 +260,10 @@ func TestReplacedBeforeTheList(t *testing.T) {
 				next := newLate(port, list("a", "c", "d", "e")...)
 				stopNext := r.serve(next)
 				defer func() { _ = stopNext() }()
-				require.ErrorIs(t, stop(), devices.ErrReplaced)
+				r.start(podOf("meanwhile", 1))
+				assert.Equal(t, []string{"main[a]", "main[c]"}, allocations(p))
 
+				_ = stop()
 				require.NoError(t, r.admit(comes))
 				assert.Empty(t, r.ids(comes))
 				assert.Equal(t, map[string][]numa.Hint{port: nil}, r.Hints(comes, nil))
@@ -273,7 +275,7 @@ func TestReplacedBeforeTheList(t *testing.T) {
 				assert.Empty(t, next.Calls())
 				require.NoError(t, r.prepare(runs), "it was prepared")
 				assert.Equal(t, map[string][]string{"main": {"b"}}, r.ids(admitted))
-				assert.Equal(t, [2]int64{3, 3}, r.counts(), "the node has them until the list comes")
+				assert.Equal(t, [2]int64{4, 4}, r.counts(), "the node has them until the list comes")
 				assert.Equal(t, changes, r.node.StatusChanges())
 				assert.Empty(t, r.node.Syncs())
 
@@ -282,22 +284,25 @@ func TestReplacedBeforeTheList(t *testing.T) {
 				assert.Equal(t, []types.UID{admitted.UID, comes.UID}, r.node.Syncs())
 				require.NoError(t, r.prepare(admitted))
 				require.NoError(t, r.prepare(comes))
-				assert.Equal(t, []string{"main[c]", "main[d]"}, allocations(next.Provider), "b is gone")
+				assert.Equal(t, []string{"main[d]", "main[e]"}, allocations(next.Provider), "b is gone")
 			})
 		})
 	}
 }
 
-// A provider that takes the place of another one, and ends before its list, leaves nothing to give.
+// A provider that follows another one, and ends before its list, leaves nothing to give.
 func TestReplacedAndEndedBeforeTheList(t *testing.T) {
-	bubble(t, list("a"), func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
+	bubble(t, list("a"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
 		pod := podOf("pod", 1)
 		require.NoError(t, r.admit(pod))
-		_ = r.serve(newLate(port))()
+		stopNext := r.serve(newLate(port))
+		_ = stop()
+		assert.Equal(t, [2]int64{1, 1}, r.counts())
+		_ = stopNext()
 		assert.Equal(t, [2]int64{1, 0}, r.counts())
 		require.ErrorContains(t, r.prepare(pod),
 			"waiting for the provider of example.com/port, which is not there since")
-		stop := r.serve(p)
+		stop = r.serve(p)
 		defer func() { _ = stop() }()
 		require.NoError(t, r.prepare(pod))
 	})
@@ -306,7 +311,7 @@ func TestReplacedAndEndedBeforeTheList(t *testing.T) {
 // A provider that is replaced while it chooses has made nothing ready.
 func TestReplacedWhileItChooses(t *testing.T) {
 	bubble(t, list("a", "b"), func(t *testing.T, r *rig, p *fake.Provider, _ func() error) {
-		next := newLate(port, list("b")...)
+		next := fake.New(port, list("b")...)
 		var stopNext func() error
 		defer func() { _ = stopNext() }()
 		p.OnPrefer = func(context.Context, devices.PreferRequest) ([]string, error) {
@@ -315,13 +320,10 @@ func TestReplacedWhileItChooses(t *testing.T) {
 		}
 		pod := podOf("pod", 1)
 		require.NoError(t, r.admit(pod))
-		require.ErrorContains(t, r.prepare(pod), "waiting for the list of the devices of example.com/port")
-		close(next.due)
-		synctest.Wait()
-		assert.Equal(t, []types.UID{pod.UID}, r.node.Syncs())
+		require.ErrorContains(t, r.prepare(pod), "another provider of example.com/port has taken the place")
 		require.NoError(t, r.prepare(pod))
 		assert.Empty(t, allocations(p))
-		assert.Equal(t, []string{"main[b]"}, allocations(next.Provider))
+		assert.Equal(t, []string{"main[b]"}, allocations(next))
 	})
 }
 

@@ -162,7 +162,7 @@ func (m *Manager) entries() (entries []kubelet.PodDevicesEntry, registered map[s
 		if p.devices == nil && p.lost.IsZero() { // there has been no provider yet
 			continue
 		}
-		if p.server != nil || time.Since(p.lost) <= LostGrace || len(p.owners) > 0 || len(p.waiting) > 0 {
+		if len(p.servers) > 0 || time.Since(p.lost) <= LostGrace || len(p.owners) > 0 || len(p.waiting) > 0 {
 			registered[string(name)] = append([]string{}, p.healthy[:min(len(p.healthy), maxRegistered)]...)
 		}
 	}

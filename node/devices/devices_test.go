@@ -260,14 +260,48 @@ func TestNodeResources(t *testing.T) {
 	})
 }
 
-// The later provider of a resource takes the place of the earlier one.
-func TestReplaced(t *testing.T) {
-	bubble(t, list("a"), func(t *testing.T, r *rig, _ *fake.Provider, stop func() error) {
-		stopNext := r.serve(fake.New(port, list("b", "c")...))
-		require.ErrorIs(t, stop(), devices.ErrReplaced)
+// The later provider of a resource takes the place of the earlier one, which takes it again when the later one ends.
+func TestTwoProviders(t *testing.T) {
+	bubble(t, list("a"), func(t *testing.T, r *rig, p *fake.Provider, stop func() error) {
+		next := fake.New(port, list("a", "b")...)
+		stopNext := r.serve(next)
 		assert.Equal(t, [2]int64{2, 2}, r.counts())
+		pod, waits := podOf("pod", 2), podOf("waits", 1)
+		r.start(pod)
+		assert.Equal(t, []string{"main[a b]"}, allocations(next))
+		require.Error(t, r.admit(waits))
+
+		p.Set(list("a", "c", "d")...)
+		synctest.Wait()
+		assert.Equal(t, [2]int64{2, 2}, r.counts(), "those of the later one")
+		changes := r.node.StatusChanges()
+		_ = stopNext()
+		assert.Equal(t, [2]int64{3, 3}, r.counts(), "the last list of the earlier one")
+		assert.Equal(t, changes+1, r.node.StatusChanges())
+		assert.Equal(t, []types.UID{pod.UID}, r.node.Refreshes(), "b is gone")
+		r.start(waits)
+		assert.Equal(t, []string{"main[c]"}, allocations(p))
+
+		stopNext = r.serve(next)
+		_ = stop()
+		assert.Equal(t, [2]int64{2, 2}, r.counts(), "the earlier one does not matter")
 		_ = stopNext()
 		assert.Equal(t, [2]int64{2, 0}, r.counts())
+	})
+}
+
+// IDs are unique within a resource only.
+func TestSameIDs(t *testing.T) {
+	bubble(t, list("a"), func(t *testing.T, r *rig, _ *fake.Provider, _ func() error) {
+		disks := fake.New(disk, list("a")...)
+		stop := r.serve(disks)
+		defer func() { _ = stop() }()
+		pod, other := podOf("pod", 1), testpod.New("other", testpod.Container(wants("main", map[v1.ResourceName]int64{disk: 1})))
+		r.start(pod)
+		r.start(other)
+		disks.Set(sick("a")...)
+		synctest.Wait()
+		assert.Equal(t, []types.UID{other.UID}, r.node.Refreshes())
 	})
 }
 

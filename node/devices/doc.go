@@ -50,8 +50,8 @@
 // also for a device that an init container was made ready with and a later container uses again, since that one is not
 // exchanged.
 //
-// If another provider takes the place of one, nothing is given or made ready until the later one has delivered its
-// devices.
+// Of several providers of a resource, the one that came last, of those that have delivered their devices, is used. When
+// it ends, the one before it is used again, as with kubelet since 1.37.
 //
 // A pod whose provider is missing waits: after a reboot, or if the provider was there before and ends. Its containers
 // have the reason WaitingForDevices and a message, and there is an event. kubelet fails such a pod with

@@ -94,9 +94,6 @@ var (
 	_ lifecycle.Runner          = (*Manager)(nil)
 )
 
-// ErrReplaced means that another provider of the same resource is served.
-var ErrReplaced = errors.New("another provider of the resource has taken its place")
-
 // New returns a manager of devices, which keeps the devices of pods in the file at path, whose directory it makes when
 // it writes; "" keeps nothing, so that pods have other devices after a restart of the agent. It reads nothing. Its
 // error names the options that are wrong.

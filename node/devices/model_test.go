@@ -21,9 +21,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// Random pods of two resources, providers that change, fail, end and are replaced, and restarts: no device is given
-// twice, no pod loses a device, none is lost, and no container is made ready with an unhealthy device or one that its
-// provider has not listed. A pod that waits for a device while others are free was to be synced again.
+// Random pods of two resources, providers that change, fail, end and replace each other, and restarts: no device is
+// given twice, no pod loses a device, none is lost, and no container is made ready with an unhealthy device or one that
+// its provider has not listed. A pod that waits for a device while others are free was to be synced again.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { synctest.Test(t, func(t *testing.T) { runModel(t, rt) }) })
 }
@@ -51,10 +51,34 @@ type model struct {
 type modelResource struct {
 	name   v1.ResourceName
 	prefix string
-	p      late // the provider that is served, or the last one
+	served []*modelProvider // in the order in which they came
+	list   []devices.Device // of the provider that is used, or was the last one
+}
+
+// modelProvider is a provider that is served.
+type modelProvider struct {
+	late
 	stop   func() error
 	listed bool
 	list   []devices.Device
+}
+
+// used returns the last provider that has delivered its devices.
+func (r *modelResource) used() *modelProvider {
+	for _, p := range slices.Backward(r.served) {
+		if p.listed {
+			return p
+		}
+	}
+	return nil
+}
+
+// settle waits until what was done is over.
+func (r *modelResource) settle() {
+	synctest.Wait()
+	if p := r.used(); p != nil {
+		r.list = p.list
+	}
 }
 
 const disk = "example.com/disk"
@@ -63,20 +87,23 @@ func runModel(t *testing.T, rt *rapid.T) {
 	m := &model{T: rt, r: newRig(t), resources: []*modelResource{{name: disk, prefix: "c"}, {name: port, prefix: "d"}},
 		pods: map[string]*tracked{}}
 	for _, res := range m.resources {
-		res.list = m.devices(res)
-		m.serve(res, true)
+		m.serve(res, m.devices(res), true)
 	}
 	rt.Repeat(map[string]func(*rapid.T){
 		"": m.check,
 		"devices": func(*rapid.T) {
 			res := m.resource()
-			m.set(res, m.devices(res))
+			m.set(res, m.provider(res), m.devices(res))
 		},
-		"health":       m.health,
-		"serve":        func(t *rapid.T) { res := m.resource(); m.endProvider(res); m.serve(res, rapid.Bool().Draw(t, "lists")) },
-		"replace":      func(*rapid.T) { m.serve(m.resource(), false) },
-		"list":         func(*rapid.T) { m.deliver(m.resource()) },
-		"end provider": func(*rapid.T) { m.endProvider(m.resource()) },
+		"health": m.health,
+		"serve": func(t *rapid.T) {
+			res := m.resource()
+			m.endProviders(res)
+			m.serve(res, res.list, rapid.Bool().Draw(t, "lists"))
+		},
+		"another":      func(t *rapid.T) { res := m.resource(); m.serve(res, m.devices(res), rapid.Bool().Draw(t, "lists")) },
+		"list":         func(*rapid.T) { res := m.resource(); m.deliver(res, m.provider(res)) },
+		"end provider": func(*rapid.T) { res := m.resource(); m.endProvider(res, m.provider(res)) },
 		"admit":        m.admit, "admit another": m.admit, "prepare": m.prepare, "prepare another": m.prepare, "end": m.end, "restart": m.restart,
 	})
 	for name := range m.pods {
@@ -87,22 +114,24 @@ func runModel(t *testing.T, rt *rapid.T) {
 		for i := range 8 {
 			all = append(all, devices.Device{ID: fmt.Sprint(res.prefix, i)})
 		}
-		m.endProvider(res)
-		m.serve(res, true)
-		m.set(res, all)
+		m.endProviders(res)
+		m.serve(res, all, true)
 	}
 	pod := testpod.New("all", testpod.Container(wants("main", map[v1.ResourceName]int64{port: 8, disk: 8})))
 	require.NoError(rt, m.r.admit(pod), "nothing is lost")
 	for _, res := range m.resources {
-		m.endProvider(res)
+		m.endProviders(res)
 	}
 }
 
-// set has the provider deliver the devices.
-func (m *model) set(res *modelResource, list []devices.Device) {
-	res.list = list
-	res.p.Set(list...)
-	synctest.Wait()
+// set has the provider deliver the devices, now or when it delivers its first list.
+func (m *model) set(res *modelResource, p *modelProvider, list []devices.Device) {
+	if p == nil {
+		return
+	}
+	p.list = list
+	p.Set(list...)
+	res.settle()
 }
 
 // health changes the health of the devices of a pod.
@@ -119,19 +148,27 @@ func (m *model) health(t *rapid.T) {
 				list[i].Unhealthy = !list[i].Unhealthy
 			}
 		}
-		m.set(res, list)
+		m.set(res, res.used(), list)
 	}
+}
+
+// provider returns one of those that are served.
+func (m *model) provider(res *modelResource) *modelProvider {
+	if len(res.served) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(res.served).Draw(m.T, "provider")
 }
 
 func (m *model) resource() *modelResource {
 	return rapid.SampledFrom(m.resources).Draw(m.T, "resource")
 }
 
-// serve serves a new provider of the resource, in the place of the one that is served.
-func (m *model) serve(res *modelResource, lists bool) {
-	p := newLate(res.name, res.list...)
+// serve serves a new provider of the resource, beside those that are served.
+func (m *model) serve(res *modelResource, list []devices.Device, lists bool) {
+	p := &modelProvider{late: newLate(res.name, list...), list: list}
 	usable := func(ids []string) {
-		if !res.listed || res.p != p {
+		if res.used() != p {
 			m.Fatalf("a provider of %s is called that is replaced, or has not delivered its devices", res.name)
 		}
 		for _, id := range ids {
@@ -158,31 +195,34 @@ func (m *model) serve(res *modelResource, lists bool) {
 		}
 		return runtime.ContainerEdits{}, err
 	}
-	before := res.stop
-	res.p, res.listed = p, false
-	res.stop = m.r.serve(p)
-	if before != nil {
-		require.ErrorIs(m.T, before(), devices.ErrReplaced)
-	}
+	p.stop = m.r.serve(p)
+	res.served = append(res.served, p)
 	if lists {
-		m.deliver(res)
+		m.deliver(res, p)
 	}
 }
 
 // deliver has the provider deliver its devices.
-func (m *model) deliver(res *modelResource) {
-	if res.stop != nil && !res.listed {
-		res.listed = true
-		close(res.p.due)
-		synctest.Wait()
+func (m *model) deliver(res *modelResource, p *modelProvider) {
+	if p != nil && !p.listed {
+		p.listed = true
+		close(p.due)
+		res.settle()
 	}
 }
 
-func (m *model) endProvider(res *modelResource) {
-	if res.stop != nil {
-		_ = res.stop()
+func (m *model) endProvider(res *modelResource, p *modelProvider) {
+	if p != nil {
+		_ = p.stop()
+		res.served = slices.DeleteFunc(res.served, func(other *modelProvider) bool { return other == p })
+		res.settle()
 	}
-	res.stop, res.listed = nil, false
+}
+
+func (m *model) endProviders(res *modelResource) {
+	for len(res.served) > 0 {
+		m.endProvider(res, res.served[0])
+	}
 }
 
 func draw(t *rapid.T, what string, oneIn int) error {
@@ -209,7 +249,7 @@ func (m *model) devices(res *modelResource) (out []devices.Device) {
 // restart is one of the agent.
 func (m *model) restart(*rapid.T) {
 	for _, res := range m.resources {
-		m.endProvider(res)
+		m.endProviders(res)
 	}
 	m.r.restart()
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
@@ -222,7 +262,7 @@ func (m *model) restart(*rapid.T) {
 		}
 	}
 	for _, res := range m.resources {
-		m.serve(res, rapid.Bool().Draw(m.T, "lists"))
+		m.serve(res, res.list, rapid.Bool().Draw(m.T, "lists"))
 	}
 }
 
@@ -281,7 +321,7 @@ func (m *model) prepare(t *rapid.T) {
 		tr.waits = err.Error()
 		if _, id := waitsFor(tr.waits); id != "" && !tr.made[id] {
 			for _, res := range m.resources {
-				require.True(t, res.listed || res.prefix != id[:1], tr.waits)
+				require.True(t, res.used() != nil || res.prefix != id[:1], tr.waits)
 			}
 		}
 	}
@@ -314,7 +354,7 @@ func (m *model) waits(t *rapid.T, tr *tracked) {
 		if res.prefix != id[:1] {
 			continue
 		}
-		if !res.listed { // its provider has ended since, or was replaced
+		if res.used() == nil { // its provider has ended since
 			return
 		}
 		owned := map[string]bool{}

@@ -221,18 +221,15 @@ func (m *Manager) allocateIfNone(pod *v1.Pod, container string, r request,
 // present has the pod wait, with an error, unless the provider has delivered its devices. mu is held.
 func (p *pool) present(pod types.UID, name v1.ResourceName) error {
 	switch {
-	case p.server == nil && p.lost.IsZero():
+	case p.server != nil:
+		return nil
+	case len(p.servers) > 0: // kubelet gives the devices of an earlier one
+		return p.wait(pod, "", "waiting for the list of the devices of %s", name)
+	case p.lost.IsZero():
 		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there yet", name)
-	case p.server == nil:
-		return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there since %s", name,
-			p.lost.Format(time.RFC3339))
-	case p.stale: // kubelet gives the devices of the earlier one
-		return p.wait(pod, "", "waiting for the list of the devices of %s: another provider has taken the place of "+
-			"the one that had them", name)
-	case !p.listed:
-		return p.wait(pod, noneHealthy(name), "waiting for the list of the devices of %s", name)
 	}
-	return nil
+	return p.wait(pod, noneHealthy(name), "waiting for the provider of %s, which is not there since %s", name,
+		p.lost.Format(time.RFC3339))
 }
 
 // wait has the pod wait until the devices change or another pod releases one, and returns the error. refusal is what

@@ -20,7 +20,8 @@ import (
 // server is a provider that is served.
 type server struct {
 	Provider
-	stop context.CancelCauseFunc
+	// list is the last one that it has delivered; nil before the first one.
+	list *inventory
 }
 
 // CheckResource returns an error unless pods can request the resource as an extended resource.
@@ -35,26 +36,23 @@ func CheckResource(name v1.ResourceName) error {
 }
 
 // Serve offers the devices of the provider until its Watch returns or ctx ends. Then its devices are not given any
-// more, containers that have some keep them, and the capacity of the node has them for [LostGrace]. A provider that is
-// served later takes the place of an earlier one of the same resource, and Serve of that one returns [ErrReplaced].
-// Until the later one has delivered its devices, the node has those of the earlier one, and no container is given some
-// or has them made ready.
+// more, containers that have some keep them, and the capacity of the node has them for [LostGrace].
+//
+// A provider that is served later takes the place of an earlier one of the same resource when it has delivered its
+// devices. When it ends, the earlier one takes its place again, with the last list that it has delivered: so two
+// versions of a provider can run beside each other while one replaces the other.
 func (m *Manager) Serve(ctx context.Context, p Provider) error {
 	name := p.Resource()
 	if err := CheckResource(name); err != nil {
 		return fmt.Errorf("devices: %w", err)
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	own := &server{p, stop}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	own := &server{Provider: p}
 	m.lock()
 	pool := m.pool(name)
-	before := pool.server
-	pool.server, pool.last, pool.stale = own, own, pool.listed
+	pool.servers = append(pool.servers, own)
 	m.mu.Unlock()
-	if before != nil {
-		before.stop(ErrReplaced)
-	}
 	defer m.ended(pool, own)
 	err := runtime.Recover(func() error { return p.Watch(ctx, func(list []Device) { m.update(pool, own, list) }) })
 	if cause := context.Cause(ctx); cause != nil {
@@ -63,18 +61,18 @@ func (m *Manager) Serve(ctx context.Context, p Provider) error {
 	return err
 }
 
-// update makes the devices of the server those of its resource.
+// update makes the devices of the server those of its resource, unless a later one has delivered some.
 func (m *Manager) update(pool *pool, own *server, list []Device) {
 	now := newInventory(list, m.opts.Nodes)
 	m.mu.Lock()
-	if pool.server != own {
+	own.list = &now
+	place := slices.Index(pool.servers, own)
+	if place < 0 || place < slices.Index(pool.servers, pool.server) {
 		m.mu.Unlock()
 		return
 	}
 	first := pool.devices == nil
-	affected, counted := pool.update(now)
-	waiting := pool.waiting
-	pool.waiting = map[types.UID]struct{}{}
+	affected, waited, counted := pool.elect()
 	if first {
 		m.held.Changed() // the resource is in the checkpoint, so that pods wait for it after a reboot
 	}
@@ -87,19 +85,20 @@ func (m *Manager) update(pool *pool, own *server, list []Device) {
 	if first {
 		m.held.SaveLater()
 	}
-	m.notify(affected, waiting, counted)
+	m.notify(affected, waited, counted)
 }
 
-// ended removes the server of the resource, unless there is another one.
+// ended removes the server. If it was that of the resource, an earlier one takes its place.
 func (m *Manager) ended(pool *pool, own *server) {
 	m.mu.Lock()
-	if pool.server != own {
+	pool.servers = slices.DeleteFunc(pool.servers, func(s *server) bool { return s == own })
+	if pool.server != own && len(pool.servers) > 0 {
 		m.mu.Unlock()
 		return
 	}
-	pool.server, pool.listed, pool.stale, pool.healthy, pool.lost = nil, false, false, nil, time.Now()
+	affected, waited, counted := pool.elect()
 	m.mu.Unlock()
-	m.notify(nil, nil, true)
+	m.notify(affected, waited, counted)
 }
 
 // notify tells others what has changed.
@@ -117,7 +116,7 @@ func (m *Manager) notify(affected, waiting map[types.UID]struct{}, counted bool)
 
 // capacity returns the numbers of all devices and of those that containers can have.
 func (p *pool) capacity() (all, allocatable int) {
-	if p.server == nil && time.Since(p.lost) > LostGrace {
+	if len(p.servers) == 0 && time.Since(p.lost) > LostGrace {
 		return 0, 0
 	}
 	return len(p.devices), len(p.healthy)

@@ -25,22 +25,19 @@ type state struct {
 
 // pool is the devices of one resource.
 type pool struct {
-	// server is the provider, nil while there is none. listed means that it has delivered its devices.
-	server *server
-	listed bool
-	// stale means that devices is the list of the provider before: server has replaced that provider while it served,
-	// and has not delivered a list yet. Until then no device is given to a container or made ready.
-	stale bool
-	// last is the provider, or the one that was the last. It prepares the starts of containers, or returns the error
-	// that it is gone.
+	// servers are the providers that are served, in the order in which they came. server is the last one of them that
+	// has delivered its devices; nil while none has.
+	servers []*server
+	server  *server
+	// last is server, or the one before. It prepares the starts of containers, or returns the error that it is gone.
 	last *server
-	// lost is when the last provider ended; zero if there was none.
+	// lost is when there was a server for the last time; zero if there was none.
 	lost time.Time
-	// devices is the last list that a provider has delivered. It stays when the provider ends. It is replaced as a
-	// whole, and never changed.
+	// devices is the last list of server. It stays when the provider ends. It is replaced as a whole, and never
+	// changed.
 	devices map[string]Device
-	// healthy has the IDs of the devices that can be given, sorted. It is empty while there is no provider. It is
-	// replaced as a whole, and never changed.
+	// healthy has the IDs of the devices that can be given, sorted. It is empty while servers is. It is replaced as a
+	// whole, and never changed.
 	healthy []string
 	// owners are the pods that have devices, one entry for each container.
 	owners map[string][]types.UID
@@ -171,7 +168,7 @@ func (s *state) release(uid types.UID) (saved bool, waited map[types.UID]struct{
 }
 
 // serving reports whether the pool can give devices.
-func (p *pool) serving() bool { return p != nil && p.server != nil && p.listed && !p.stale }
+func (p *pool) serving() bool { return p != nil && p.server != nil }
 
 // free returns the healthy devices that nobody has, and of those of an allocation that can be exchanged. It is sorted.
 func (p *pool) free(own []string) []string {
@@ -273,10 +270,23 @@ func newInventory(list []Device, machine numa.Nodes) inventory {
 	return inv
 }
 
-// update replaces the devices of the pool, and returns the pods whose devices have another health, and whether the
-// numbers of devices have changed.
-func (p *pool) update(now inventory) (affected map[types.UID]struct{}, counted bool) {
-	affected = map[types.UID]struct{}{}
+// elect makes the last provider that has delivered its devices the server of the pool. It returns the pods whose
+// devices have another health, those that waited for devices, and whether the numbers of devices have changed.
+func (p *pool) elect() (affected, waited map[types.UID]struct{}, counted bool) {
+	i := len(p.servers) - 1
+	for i >= 0 && p.servers[i].list == nil {
+		i--
+	}
+	if i < 0 {
+		p.server, p.lost = nil, time.Now()
+		if len(p.servers) > 0 { // the node has the devices until the list of another one comes
+			return nil, nil, false
+		}
+		p.healthy = nil
+		return nil, nil, true
+	}
+	now := p.servers[i].list
+	affected, waited = map[types.UID]struct{}{}, p.waiting
 	for id, owners := range p.owners {
 		was, had := p.devices[id]
 		is, has := now.devices[id]
@@ -286,9 +296,10 @@ func (p *pool) update(now inventory) (affected map[types.UID]struct{}, counted b
 			}
 		}
 	}
-	counted = !p.listed || len(p.devices) != len(now.devices) || len(p.healthy) != len(now.healthy)
-	p.devices, p.healthy, p.listed, p.stale = now.devices, now.healthy, true, false
-	return affected, counted
+	counted = p.server == nil || len(p.devices) != len(now.devices) || len(p.healthy) != len(now.healthy)
+	p.devices, p.healthy, p.waiting = now.devices, now.healthy, map[types.UID]struct{}{}
+	p.server, p.last = p.servers[i], p.servers[i]
+	return affected, waited, counted
 }
 
 // request is what a container requests of one resource.

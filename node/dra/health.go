@@ -14,6 +14,9 @@ import (
 // defaultHealthTimeout is how long a report of a device holds if the driver does not say it. It is kubelet's.
 const defaultHealthTimeout = 30 * time.Second
 
+// maxReports is the number of devices of one part of a driver whose health is kept. It is kubelet's.
+const maxReports = 16384
+
 // DeviceHealth is the health of a device, as a driver reports it.
 type DeviceHealth struct {
 	// Pool and Name are those of the device in its slice.
@@ -35,11 +38,12 @@ type reported struct {
 	until time.Time
 }
 
-// SetHealth takes over a report of the driver. Devices that are not in it keep their health until it expires.
-// The statuses of the pods whose devices have changed are generated again.
+// SetHealth takes over a report of the driver. Devices that are not in it keep their health until it expires. The
+// statuses of the pods whose devices have changed are generated again. The health of 16384 devices is kept; further
+// ones are ignored and logged.
 func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 	now := time.Now()
-	changed := map[deviceID]bool{}
+	changed, ignored := map[deviceID]bool{}, 0
 	e.m.mu.Lock()
 	if e.removed {
 		e.m.mu.Unlock()
@@ -58,6 +62,10 @@ func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 			d.Health = v1.ResourceHealthStatusUnknown
 		}
 		old, ok := e.health[id]
+		if !ok && len(e.health) >= maxReports {
+			ignored++
+			continue
+		}
 		if !ok {
 			old = e.m.earlier[e.name][id]
 		}
@@ -72,6 +80,10 @@ func (e *Endpoint) SetHealth(devices []DeviceHealth) {
 	}
 	pods := e.m.usersOf(e.name, changed)
 	e.m.mu.Unlock()
+	if ignored > 0 {
+		e.m.log.Info("A DRA driver reports the health of too many devices; further ones are ignored",
+			"driver", e.name, "ignored", ignored, "kept", maxReports)
+	}
 	e.m.tell(pods)
 	e.m.wake.Notify() // reports expire
 }

@@ -17,7 +17,7 @@ import (
 // healthName is the name of the file in which kubelet keeps the health of devices, in the directory of the state.
 const healthName = "dra_health_state"
 
-// healthFile is the file of kubelet 1.36: the devices of each driver, by pool and name.
+// healthFile is the file of kubelet 1.36 and 1.37: the devices of each driver, by pool and name.
 type healthFile map[string]healthOfDriver
 
 type healthOfDriver struct {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The file was written by k8s.io/kubernetes v1.36.3, pkg/kubelet/cm/dra/state.
+// The file was written by k8s.io/kubernetes v1.36.3, and would be by v1.37.2, pkg/kubelet/cm/dra/state.
 func TestHealthOfKubelet(t *testing.T) {
 	want, err := os.ReadFile("testdata/dra_health_state")
 	require.NoError(t, err)

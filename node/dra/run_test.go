@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -261,4 +262,35 @@ func TestHealth(t *testing.T) {
 			assert.Equal(t, []string{"claim:x/req d=x Unknown"}, health(a))
 			assert.Nil(t, health(podWith("c")))
 		})
+}
+
+// Of devices that a driver invents, no more than kubelet's are kept. Those that are known go on, and what has expired
+// makes room.
+func TestTooManyReports(t *testing.T) {
+	running(t, Options{}, func(t *testing.T, m *Manager, _ *apiServer) {
+		report := func(prefix string, n int) (list []DeviceHealth) {
+			for i := range n {
+				list = append(list, DeviceHealth{Pool: "pool", Name: fmt.Sprint(prefix, i),
+					Health: v1.ResourceHealthStatusHealthy})
+			}
+			return list
+		}
+		health := func(name string) v1.ResourceHealthStatus {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.healthOf("d", Device{Pool: "pool", Name: name}, time.Now()).Health
+		}
+		e := m.Add("d", newDriverOf("d"))
+		e.SetHealth(report("a", maxReports-1))
+		e.SetHealth(report("b", 3))
+		assert.Equal(t, v1.ResourceHealthStatusHealthy, health("b0"))
+		assert.Equal(t, v1.ResourceHealthStatusUnknown, health("b1"))
+		assert.Len(t, e.health, maxReports)
+		e.SetHealth([]DeviceHealth{{Pool: "pool", Name: "b0", Health: v1.ResourceHealthStatusUnhealthy}})
+		assert.Equal(t, v1.ResourceHealthStatusUnhealthy, health("b0"))
+		after(defaultHealthTimeout)
+		assert.Empty(t, e.health)
+		e.SetHealth(report("b", 3))
+		assert.Equal(t, v1.ResourceHealthStatusHealthy, health("b1"))
+	})
 }

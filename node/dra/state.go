@@ -106,7 +106,7 @@ func (s *state) list() []ClaimState {
 	return list
 }
 
-// The types below are the file of kubelet 1.36.
+// The types below are the file of kubelet 1.36 and 1.37.
 
 type stateFile struct {
 	Data     string

@@ -20,7 +20,8 @@ var example = []ClaimState{
 	{Claim: Claim{"other", "none", "uid-2"}, Pods: []types.UID{"pod-3"}, Drivers: map[string][]Device{}},
 }
 
-// The file was written by k8s.io/kubernetes v1.36.3, pkg/kubelet/cm/dra/state.
+// The file was written by k8s.io/kubernetes v1.36.3, pkg/kubelet/cm/dra/state. v1.37.2 writes the same, see
+// TestCheckpointsOfKubelets in test/e2e.
 func TestStateOfKubelet(t *testing.T) {
 	file, err := os.ReadFile("testdata/dra_manager_state")
 	require.NoError(t, err)

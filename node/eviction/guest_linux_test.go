@@ -153,6 +153,25 @@ func TestGuestPressure(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// Memory that is set aside for huge pages is not available to others (HugepageAwareEviction of Kubernetes 1.37).
+func TestGuestHugePages(t *testing.T) {
+	if os.Getenv("KUBELETKIT_GUEST") == "" {
+		t.Skip("runs in a guest, see test/e2e/guest")
+	}
+	m, err := NewMachine(MachineOptions{})
+	require.NoError(t, err)
+	available := func() int64 {
+		r, err := m.Read(t.Context(), []Threshold{{Signal: MemoryAvailable}})
+		require.NoError(t, err)
+		return r[MemoryAvailable].Available
+	}
+	const pages = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	before := available()
+	require.NoError(t, os.WriteFile(pages, []byte("64"), 0))
+	t.Cleanup(func() { assert.NoError(t, os.WriteFile(pages, []byte("0"), 0)) })
+	assert.InDelta(t, before-128<<20, available(), 32<<20)
+}
+
 // noting notes the signals of the kernel.
 type noting struct {
 	Sensor

@@ -22,7 +22,6 @@ func (s listerV1) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1.
 	for _, pod := range s.pods() {
 		answer.PodResources = append(answer.PodResources, s.podV1(pod))
 	}
-	s.opts.Request("v1", "List", nil)
 	return answer, nil
 }
 
@@ -30,20 +29,17 @@ func (s listerV1) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1.
 func (s listerV1) Get(_ context.Context, req *apiv1.GetPodResourcesRequest) (*apiv1.GetPodResourcesResponse, error) {
 	for _, pod := range s.pods() {
 		if pod.Name == req.GetPodName() && pod.Namespace == req.GetPodNamespace() {
-			s.opts.Request("v1", "Get", nil)
 			return &apiv1.GetPodResourcesResponse{PodResources: s.podV1(pod)}, nil
 		}
 	}
-	err := status.Errorf(codes.NotFound, "pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
-	s.opts.Request("v1", "Get", err)
-	return nil, err
+	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found", req.GetPodName(),
+		req.GetPodNamespace())
 }
 
 // GetAllocatableResources implements [apiv1.PodResourcesListerServer].
 func (s listerV1) GetAllocatableResources(context.Context,
 	*apiv1.AllocatableResourcesRequest) (*apiv1.AllocatableResourcesResponse, error) {
 	r := s.allocatable()
-	s.opts.Request("v1", "GetAllocatableResources", nil)
 	return &apiv1.AllocatableResourcesResponse{Devices: r.devicesV1(), CpuIds: r.cpusV1(), Memory: r.memoryV1()}, nil
 }
 
@@ -82,6 +78,5 @@ func (s listerV1alpha1) List(context.Context,
 		}
 		answer.PodResources = append(answer.PodResources, out)
 	}
-	s.opts.Request("v1alpha1", "List", nil)
 	return answer, nil
 }

@@ -4,28 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	apiv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	apiv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/internal/localgrpc"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Kubelet's limits of requests.
 const (
-	DefaultQPS   = 100
-	DefaultBurst = 10
+	DefaultQPS   = localgrpc.DefaultQPS
+	DefaultBurst = localgrpc.DefaultBurst
 )
 
 // Source reports the resources of one part of the agent. Its functions are called concurrently, for each request, and
@@ -107,58 +102,15 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("podresources: %w", runtime.ErrAlreadyRunning)
 	}
 	defer s.running.Store(false)
-	if err := s.serve(ctx); err != nil {
+	server := localgrpc.Server{Path: s.path, QPS: s.opts.QPS, Burst: s.opts.Burst, Done: s.opts.Request,
+		Register: func(r grpc.ServiceRegistrar) {
+			apiv1.RegisterPodResourcesListerServer(r, listerV1{Server: s})
+			apiv1alpha1.RegisterPodResourcesListerServer(r, listerV1alpha1{Server: s})
+		}}
+	if err := server.Run(ctx); err != nil {
 		s.node.Logger().Error(err, "The API of pod resources is not served", "socket", s.path)
 	}
 	return nil
-}
-
-func (s *Server) serve(ctx context.Context) error {
-	listener, err := listen(s.path)
-	if err != nil {
-		return err
-	}
-	limit := rate.NewLimiter(rate.Limit(s.opts.QPS), s.opts.Burst)
-	server := grpc.NewServer(grpc.WaitForHandlers(true),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
-			handle grpc.UnaryHandler) (answer any, err error) {
-			if !limit.Allow() {
-				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-			}
-			err = runtime.Recover(func() error {
-				answer, err = handle(ctx, req)
-				return err
-			})
-			return answer, err
-		}))
-	apiv1.RegisterPodResourcesListerServer(server, listerV1{Server: s})
-	apiv1alpha1.RegisterPodResourcesListerServer(server, listerV1alpha1{Server: s})
-	stop := context.AfterFunc(ctx, server.Stop)
-	defer stop()
-	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-// listen replaces the socket by one that listens.
-func listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, err
-	}
-	temp := path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", temp)
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := os.Rename(temp, path); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
 }
 
 // of returns what the container holds, of all sources.

@@ -25,7 +25,7 @@
 //
 // # Guarantees
 //
-//   - The limits are those of kubelet 1.36, to the byte.
+//   - The limits are those of kubelet 1.37, to the byte.
 //   - A resize that changes the requested memory of a container with swap is infeasible, as in kubelet, unless the
 //     container is restarted for it: its limit of swap would change.
 //   - The memory and the swap of the machine are read when a container is created. If they cannot be read, the

@@ -192,6 +192,9 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 	if err != nil {
 		return bound, &processError{err}
 	}
+	if err := p.checkLabels(pod, v.Name, pv); err != nil {
+		return bound, &processError{err}
+	}
 	if err := p.checkAffinity(pv); err != nil {
 		return bound, err
 	}

@@ -41,6 +41,14 @@ type Sources struct {
 	// NodeAllocatable returns it as it is now, in place of Allocatable. nil: Allocatable.
 	NodeAllocatable func() v1.ResourceList
 
+	// SELinux means that SELinux is on. Claims are refused then if their containers have different labels.
+	SELinux bool
+
+	// onlyOncePod is that of [Options].
+	onlyOncePod bool
+	measure     runtime.MeasureFunc
+	// owners is that of [Options].FileOwners.
+	owners bool
 	before steps
 	// paths are the persistent volumes that are being set up.
 	paths *pathLocks

@@ -1,10 +1,10 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -69,7 +69,7 @@ func (p ConfigMap) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 		if err != nil {
 			return err
 		}
-		return files.addConfigMap(m, src.Items, modeOf(src.DefaultMode, defaultFileMode),
+		return files.addConfigMap(m, src.Items, p.grant(src.DefaultMode, src.DefaultUser),
 			ptr.Deref(src.Optional, false))
 	})
 }
@@ -82,7 +82,7 @@ func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, er
 		if err != nil {
 			return err
 		}
-		return files.addSecret(s, src.Items, modeOf(src.DefaultMode, defaultFileMode), ptr.Deref(src.Optional, false))
+		return files.addSecret(s, src.Items, p.grant(src.DefaultMode, src.DefaultUser), ptr.Deref(src.Optional, false))
 	})
 }
 
@@ -90,7 +90,7 @@ func (p Secret) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, er
 func (p DownwardAPI) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	return content{Sources: p.Sources, memory: true}.setUp(ctx, req, func(files *filler) error {
 		src := req.Volume.DownwardAPI
-		return files.addDownward(req.Pod, src.Items, p.allocatable(), modeOf(src.DefaultMode, defaultFileMode))
+		return files.addDownward(req.Pod, src.Items, p.allocatable(), p.grant(src.DefaultMode, src.DefaultUser))
 	})
 }
 
@@ -102,7 +102,7 @@ func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 		src := req.Volume.Projected
 		var errs []error
 		for i := range src.Sources {
-			err := p.project(ctx, req, files, i, modeOf(src.DefaultMode, defaultFileMode))
+			err := p.project(ctx, req, files, i, p.grant(src.DefaultMode, src.DefaultUser))
 			if errors.Is(err, errTooMuch) { // so are all others
 				return err
 			}
@@ -115,7 +115,7 @@ func (p Projected) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume,
 }
 
 // project adds the files of the source with that index.
-func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler, index int, mode fs.FileMode) error {
+func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler, index int, g grant) error {
 	pod, src := req.Pod, &req.Volume.Projected.Sources[index]
 	switch {
 	case src.Secret != nil:
@@ -123,21 +123,21 @@ func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler,
 		if err != nil {
 			return err
 		}
-		return files.addSecret(s, src.Secret.Items, mode, ptr.Deref(src.Secret.Optional, false))
+		return files.addSecret(s, src.Secret.Items, g, ptr.Deref(src.Secret.Optional, false))
 	case src.ConfigMap != nil:
 		m, err := p.configMap(ctx, pod.Namespace, src.ConfigMap.Name, src.ConfigMap.Optional)
 		if err != nil {
 			return err
 		}
-		return files.addConfigMap(m, src.ConfigMap.Items, mode, ptr.Deref(src.ConfigMap.Optional, false))
+		return files.addConfigMap(m, src.ConfigMap.Items, g, ptr.Deref(src.ConfigMap.Optional, false))
 	case src.DownwardAPI != nil:
-		return files.addDownward(pod, src.DownwardAPI.Items, p.allocatable(), mode)
+		return files.addDownward(pod, src.DownwardAPI.Items, p.allocatable(), g)
 	case src.ServiceAccountToken != nil:
-		return p.token(ctx, pod, files, src.ServiceAccountToken, mode)
+		return p.token(ctx, pod, files, src.ServiceAccountToken, g)
 	case src.ClusterTrustBundle != nil:
-		return p.trustBundle(ctx, pod, files, src.ClusterTrustBundle, mode)
+		return p.trustBundle(ctx, pod, files, src.ClusterTrustBundle, g)
 	case src.PodCertificate != nil:
-		return p.certificate(ctx, req, files, index, mode)
+		return p.certificate(ctx, req, files, index, g)
 	default:
 		return nil // an empty source, which the API server accepts
 	}
@@ -146,7 +146,7 @@ func (p Projected) project(ctx context.Context, req SetUpRequest, files *filler,
 // token adds the token of the pod's service account. Only the user of the containers may
 // read it, if they have one user, and the pod's fsGroup.
 func (p Projected) token(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ServiceAccountTokenProjection,
-	mode fs.FileMode) error {
+	g grant) error {
 	if p.Tokens == nil {
 		return fmt.Errorf("%w: serviceAccountToken in a projected volume; this agent has no source of tokens",
 			ErrUnsupported)
@@ -166,12 +166,12 @@ func (p Projected) token(ctx context.Context, pod *v1.Pod, files *filler, src *v
 	if got == nil || got.Status.Token == "" {
 		return errors.New("the source of tokens returned none")
 	}
-	return files.add(src.Path, ownFile(pod, []byte(got.Status.Token), mode))
+	return files.add(src.Path, ownFile(pod, []byte(got.Status.Token), g.of(nil, src.User)))
 }
 
 // trustBundle adds the certificates of cluster trust bundles.
 func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files *filler, src *v1.ClusterTrustBundleProjection,
-	mode fs.FileMode) error {
+	g grant) error {
 	if p.TrustBundles == nil {
 		return fmt.Errorf("%w: clusterTrustBundle in a projected volume; this agent has no source of them",
 			ErrUnsupported)
@@ -183,12 +183,12 @@ func (p Projected) trustBundle(ctx context.Context, pod *v1.Pod, files *filler, 
 	if err != nil {
 		return err
 	}
-	return files.add(src.Path, ownFile(pod, data, mode))
+	return files.add(src.Path, ownFile(pod, data, g.of(nil, src.User)))
 }
 
 // certificate adds the key and the certificates of the pod, in one file, in two, or in both ways.
 func (p Projected) certificate(ctx context.Context, req SetUpRequest, files *filler, index int,
-	mode fs.FileMode) error {
+	g grant) error {
 	if p.PodCertificates == nil {
 		return fmt.Errorf("%w: podCertificate in a projected volume; this agent has no source of them", ErrUnsupported)
 	}
@@ -204,21 +204,21 @@ func (p Projected) certificate(ctx context.Context, req SetUpRequest, files *fil
 		if f.path == "" {
 			continue
 		}
-		if err := files.add(f.path, ownFile(req.Pod, f.data, mode)); err != nil {
+		if err := files.add(f.path, ownFile(req.Pod, f.data, g.of(nil, src.User))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownFile is a file of the user that all containers of the pod run as. If there is such a user,
-// or the pod has an fsGroup, nobody else may read it.
-func ownFile(pod *v1.Pod, data []byte, mode fs.FileMode) file {
-	owner := userOf(pod)
-	if owner != nil || accessOf(pod).gid >= 0 {
-		mode = 0o600
+// ownFile is a file of its owner, by default the user that all containers of the pod run as. If there is one,
+// or the pod has an fsGroup, nobody else may read it (kubelet: collectData).
+func ownFile(pod *v1.Pod, data []byte, g grant) file {
+	g.owner = cmp.Or(g.owner, userOf(pod))
+	if g.owner != nil || accessOf(pod).gid >= 0 {
+		g.mode = 0o600
 	}
-	return file{data: data, mode: mode, owner: owner}
+	return g.file(data)
 }
 
 // userOf returns the user that all containers of the pod run as, nil if their specs do not

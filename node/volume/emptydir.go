@@ -24,6 +24,8 @@ type EmptyDir struct {
 	Allocatable v1.ResourceList
 	// NodeAllocatable returns it as it is now, in place of Allocatable. nil: Allocatable.
 	NodeAllocatable func() v1.ResourceList
+	// Modes is that of [Options].EmptyDirModes.
+	Modes bool
 }
 
 var _ Plugin = EmptyDir{}
@@ -34,12 +36,15 @@ func (EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 // Supports reports whether the volume is an empty directory.
 func (EmptyDir) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
 
-// SetUp makes the directory, with mode 0777 and the pod's fsGroup. On huge pages it is a
+// SetUp makes the directory, with mode 0777 or its own and the pod's fsGroup. On huge pages it is a
 // hugetlbfs with pages of the size that the medium names, or that the containers request. It is
 // bounded by the volume's size limit, if there is one. In memory it is a tmpfs whose size is the smallest of the
 // volume's size limit, the pod's memory limit and the allocatable memory of the node.
 func (p EmptyDir) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
 	dir, source, access, before := req.Dir, req.Volume.EmptyDir, accessOf(req.Pod), stepsOf(ctx)
+	if p.Modes && source.Mode != nil {
+		access = access.withMode(*source.Mode)
+	}
 	if err := access.ensureDir(ctx, dir, before); err != nil {
 		return runtime.Volume{}, err
 	}
@@ -84,6 +89,19 @@ func accessOf(pod *v1.Pod) access {
 		return access{0o777 | fs.ModeSetgid, int(*sc.FSGroup)}
 	}
 	return access{0o777, -1}
+}
+
+// withMode returns the access with the mode, whose sticky bit counts. The group of a pod with an fsGroup has all
+// rights (kubelet: SetVolumeOwnership).
+func (a access) withMode(mode int32) access {
+	a.mode = fs.FileMode(mode).Perm() | a.mode&fs.ModeSetgid
+	if mode&0o1000 != 0 {
+		a.mode |= fs.ModeSticky
+	}
+	if a.gid >= 0 {
+		a.mode |= 0o770
+	}
+	return a
 }
 
 // makeDir makes a directory that has its mode and group from the first moment on,

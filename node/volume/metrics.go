@@ -33,6 +33,17 @@ type PodVolumes struct {
 // IsMeasurement implements [runtime.Measurement].
 func (PodVolumes) IsMeasurement() {}
 
+// SELinuxConflict is the measurement of a claim whose containers have different SELinux labels:
+// volume_manager_selinux_pod_context_mismatch_errors_total, and _warnings_total if the claim is not refused.
+type SELinuxConflict struct {
+	// AccessMode is RWX, ROX, RWO or RWOP.
+	AccessMode string
+	Refused    bool
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (SELinuxConflict) IsMeasurement() {}
+
 // IsMeasurement implements [runtime.Measurement].
 func (SetUpCall) IsMeasurement() {}
 

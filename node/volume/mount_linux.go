@@ -83,8 +83,7 @@ func makeTarget(target string, dir bool) error {
 }
 
 // mountTmpfs mounts a file system in memory. A size of 0 is the kernel's default,
-// half of the machine's memory. It has the sticky bit, as in kubelet, which leaves it as the
-// kernel makes it.
+// half of the machine's memory.
 func mountTmpfs(dir string, size int64, a access) error {
 	data := a.mountOptions()
 	if size > 0 {
@@ -104,6 +103,37 @@ func mountTmpfs(dir string, size int64, a access) error {
 		return fmt.Errorf("mounting a tmpfs (%s): %w", data, err)
 	}
 	return nil
+}
+
+// resizeTmpfs changes the size of the file system in memory at dir, if one is mounted there and has another size. A
+// file system that holds more keeps its size, which is an error.
+func resizeTmpfs(dir string, size int64) error {
+	mounted, err := isMountPoint(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
+		return nil // it is made with its size
+	}
+	var now unix.Statfs_t
+	if err == nil {
+		err = unix.Statfs(dir, &now)
+	}
+	if page := int64(os.Getpagesize()); err != nil || int64(now.Blocks) == (size+page-1)/page {
+		return err
+	}
+	remount := func(data string) error {
+		return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, data)
+	}
+	data := "size=" + strconv.FormatInt(size, 10)
+	err = unix.EINVAL
+	if hasNoswap() { // it would not stay
+		err = remount(data + ",noswap")
+	}
+	if errors.Is(err, unix.EINVAL) {
+		err = remount(data)
+	}
+	if used := int64(now.Blocks-now.Bfree) * now.Bsize; errors.Is(err, unix.EINVAL) && used > size {
+		return fmt.Errorf("it holds %d bytes, more than %d", used, size)
+	}
+	return err
 }
 
 // mountHugePages mounts a file system on huge pages of that size, in bytes. If limit is nil or
@@ -128,9 +158,13 @@ func mountMemory(typ, dir, data string) error {
 	return unix.Mount(typ, dir, typ, unix.MS_NOSUID|unix.MS_NODEV, data)
 }
 
-// mountOptions are the mode and the group of a file system in memory.
+// mountOptions are the mode and the group of a file system in memory. If everybody may write to it, it has the sticky
+// bit, as in kubelet, which leaves it as the kernel makes it.
 func (a access) mountOptions() string {
-	mode := uint32(a.mode.Perm()) | unix.S_ISVTX
+	mode := uint32(a.mode.Perm())
+	if a.mode&fs.ModeSticky != 0 || mode&0o002 != 0 {
+		mode |= unix.S_ISVTX
+	}
 	if a.mode&fs.ModeSetgid != 0 {
 		mode |= unix.S_ISGID
 	}

@@ -24,6 +24,8 @@ func memoryMaySwap() bool { return false }
 
 func mountTmpfs(string, int64, access) error { return errors.ErrUnsupported }
 
+func resizeTmpfs(string, int64) error { return errors.ErrUnsupported }
+
 func mountHugePages(string, int64, *resource.Quantity, access) error { return errors.ErrUnsupported }
 
 func isMountPoint(string) (bool, error) { return false, nil }

@@ -116,16 +116,36 @@ func (p payload) tops() map[string]bool {
 // ConfigMapVolumeSource, defaultMode). The API server writes it to each volume.
 const defaultFileMode = 0o644
 
-func modeOf(mode *int32, otherwise fs.FileMode) fs.FileMode {
-	if mode == nil {
-		return otherwise
-	}
-	return fs.FileMode(*mode)
+// grant is the mode and the owner of files.
+type grant struct {
+	mode fs.FileMode
+	// owner is as in file. It is set only if owners is true.
+	owner  *int64
+	owners bool
 }
+
+// grant returns that of the files of a volume with these defaults.
+func (s Sources) grant(mode *int32, user *int64) grant {
+	return grant{mode: defaultFileMode, owners: s.owners}.of(mode, user)
+}
+
+// of returns the grant with the mode and the owner of a file that has its own.
+func (g grant) of(mode *int32, user *int64) grant {
+	if mode != nil {
+		g.mode = fs.FileMode(*mode)
+	}
+	if user != nil && g.owners {
+		g.owner = user
+	}
+	return g
+}
+
+// file returns a file with the content.
+func (g grant) file(data []byte) file { return file{data: data, mode: g.mode, owner: g.owner} }
 
 // addConfigMap adds the keys of a config map: all, or those of items. Missing keys are
 // skipped if optional.
-func (p *filler) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+func (p *filler) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, g grant, optional bool) error {
 	texts := map[string][]byte{} // those that have been converted: items may have a key several times
 	get := func(key string) ([]byte, bool) {
 		s, ok := m.Data[key]
@@ -139,23 +159,23 @@ func (p *filler) addConfigMap(m *v1.ConfigMap, items []v1.KeyToPath, mode fs.Fil
 		return texts[key], true
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(m.Data)), maps.Keys(m.BinaryData))
-	return p.addKeys(keys, get, items, mode, optional, "configmap references non-existent config key: %s")
+	return p.addKeys(keys, get, items, g, optional, "configmap references non-existent config key: %s")
 }
 
 // addSecret is addConfigMap for a secret.
-func (p *filler) addSecret(s *v1.Secret, items []v1.KeyToPath, mode fs.FileMode, optional bool) error {
+func (p *filler) addSecret(s *v1.Secret, items []v1.KeyToPath, g grant, optional bool) error {
 	get := func(key string) ([]byte, bool) { b, ok := s.Data[key]; return b, ok }
-	return p.addKeys(slices.Collect(maps.Keys(s.Data)), get, items, mode, optional,
+	return p.addKeys(slices.Collect(maps.Keys(s.Data)), get, items, g, optional,
 		"references non-existent secret key: %s")
 }
 
-func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, mode fs.FileMode,
+func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items []v1.KeyToPath, g grant,
 	optional bool, missing string) error {
 	if len(items) == 0 {
 		slices.Sort(keys) // so that errors are the same each time
 		for _, key := range keys {
 			data, _ := get(key)
-			if err := p.add(key, file{data: data, mode: mode}); err != nil {
+			if err := p.add(key, g.file(data)); err != nil {
 				return err
 			}
 		}
@@ -169,7 +189,7 @@ func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items [
 		if !ok {
 			return fmt.Errorf(missing, item.Key)
 		}
-		if err := p.add(item.Path, file{data: data, mode: modeOf(item.Mode, mode)}); err != nil {
+		if err := p.add(item.Path, g.of(item.Mode, item.User).file(data)); err != nil {
 			return err
 		}
 	}
@@ -178,13 +198,13 @@ func (p *filler) addKeys(keys []string, get func(string) ([]byte, bool), items [
 
 // addDownward adds fields of the pod, and requests and limits of its containers.
 func (p *filler) addDownward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, allocatable v1.ResourceList,
-	mode fs.FileMode) error {
+	g grant) error {
 	var errs []error
 	for i := range items {
 		item := &items[i]
 		value, err := downwardValue(pod, item, allocatable)
 		if err == nil {
-			err = p.add(item.Path, file{data: []byte(value), mode: modeOf(item.Mode, mode)})
+			err = p.add(item.Path, g.of(item.Mode, item.User).file([]byte(value)))
 		}
 		if errors.Is(err, errTooMuch) { // so are all others
 			return err

@@ -47,7 +47,7 @@ func TestConfigMapFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newFiller(newWork())
-			err := p.addConfigMap(m, tc.items, tc.mode, tc.optional)
+			err := p.addConfigMap(m, tc.items, grant{mode: tc.mode}, tc.optional)
 			if tc.err != "" {
 				assert.EqualError(t, err, tc.err)
 				return
@@ -61,11 +61,11 @@ func TestConfigMapFiles(t *testing.T) {
 func TestSecretFiles(t *testing.T) {
 	s := &v1.Secret{Data: map[string][]byte{"k": []byte("v")}}
 	p := newFiller(newWork())
-	assert.NoError(t, p.addSecret(s, nil, 0o400, false))
+	assert.NoError(t, p.addSecret(s, nil, grant{mode: 0o400}, false))
 	assert.Equal(t, map[string]string{"k": "-r-------- v"}, shown(p.payload))
-	assert.EqualError(t, p.addSecret(s, []v1.KeyToPath{{Key: "x", Path: "x"}}, 0o400, false),
+	assert.EqualError(t, p.addSecret(s, []v1.KeyToPath{{Key: "x", Path: "x"}}, grant{mode: 0o400}, false),
 		"references non-existent secret key: x")
-	assert.EqualError(t, newFiller(newWork()).addSecret(&v1.Secret{Data: map[string][]byte{"..data": nil}}, nil, 0,
+	assert.EqualError(t, newFiller(newWork()).addSecret(&v1.Secret{Data: map[string][]byte{"..data": nil}}, nil, grant{},
 		false), "invalid path: must not start with '..': ..data")
 }
 
@@ -90,7 +90,7 @@ func TestDownwardFiles(t *testing.T) {
 		field("annotations", "metadata.annotations"),
 		field("one", "metadata.labels['app']"), field("none", "metadata.labels['no']"),
 		amount("cpu", "main", "requests.cpu"), amount("memory", "main", "limits.memory"),
-	}, allocatable, 0o644))
+	}, allocatable, grant{mode: 0o644}))
 	assert.Equal(t, map[string]string{
 		"name": "-rw-r--r-- web", "in/uid": "-rw-r--r-- u1", "labels": `-rw-r--r-- app="x"`, "annotations": "-rw-r--r-- a=\"1\"\nb=\"2\\n\"",
 		"one": "-rw-r--r-- x", "none": "-rw-r--r-- ", "cpu": "-rw-r--r-- 2", "memory": "-rw-r--r-- 1024",
@@ -99,7 +99,7 @@ func TestDownwardFiles(t *testing.T) {
 	err := newFiller(newWork()).addDownward(pod, []v1.DownwardAPIVolumeFile{
 		field("a", "spec.nodeName"), field("b", "spec.x['y']"), amount("c", "no", "limits.cpu"), {Path: "d"},
 		field("../e", "metadata.name"),
-	}, nil, 0o644)
+	}, nil, grant{mode: 0o644})
 	assert.EqualError(t, err,
 		`[unsupported fieldPath: spec.nodeName, fieldPath "spec.x['y']" does not support subscript, container no not found, one of fieldRef and resourceFieldRef is required, invalid path: must not contain '..': ../e]`)
 }

@@ -32,6 +32,16 @@ type Options struct {
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
 	// [Secret], [DownwardAPI], [Projected], [Claim] and [Image].
 	NoDefaultPlugins bool
+	// EmptyDirModes obeys the field mode of volumes of the type emptyDir (kubelet: the feature gate
+	// EmptyDirVolumeMode). Default: they have mode 0777.
+	EmptyDirModes bool
+	// FileOwners obeys the fields user and defaultUser of volumes of files (KEP-5936; kubelet: the feature gate
+	// AtomicWriteVolumeUserFields). Default: the files belong to the user of the agent, and tokens and certificates
+	// to that of the containers if they have one.
+	FileOwners bool
+	// OnlyOncePod refuses different SELinux labels of the containers only for claims that are ReadWriteOncePod, and
+	// measures other ones (kubelet: without the feature gate SELinuxMount).
+	OnlyOncePod bool
 	// Observer receives events about volumes that are set up all the same, and one about the node if volumes in memory
 	// may be swapped to the disk. Failures are not among them: they are errors. It receives the measurements
 	// [SetUpCall] and [TearDownCall].
@@ -62,6 +72,7 @@ func New(opts Options) (*Reconciler, error) {
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
 		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), newPathChecks(), opts.Event
+		src.owners, src.onlyOncePod, src.measure = opts.FileOwners, opts.OnlyOncePod, opts.Measure
 		var once sync.Once
 		src.onDisk = func(err error) {
 			once.Do(func() {
@@ -70,8 +81,9 @@ func New(opts Options) (*Reconciler, error) {
 					"reason", err.Error())
 			})
 		}
-		for _, p := range []Plugin{HostPath{src.checks}, EmptyDir{src.Allocatable, src.NodeAllocatable}, ConfigMap{src},
-			Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
+		for _, p := range []Plugin{HostPath{src.checks},
+			EmptyDir{src.Allocatable, src.NodeAllocatable, opts.EmptyDirModes},
+			ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
 			plugins, stateless[p.Name()] = append(plugins, p), true
 		}
 		plugins = append(plugins, Claim{src})

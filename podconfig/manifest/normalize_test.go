@@ -19,8 +19,9 @@ func TestNormalize(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now, DeletionGracePeriodSeconds: ptr.To[int64](65)},
-		Status:     v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", DeletionTimestamp: &now,
+			DeletionGracePeriodSeconds: ptr.To[int64](65)},
+		Status: v1.PodStatus{Phase: v1.PodRunning, PodIP: "1.2.3.4"},
 	}
 	require.NoError(t, manifest.Normalize(pod, manifest.Options{NodeName: "Edge-7", Origin: "/m/web.yaml"}))
 	assert.Equal(t, "web-edge-7", pod.Name)
@@ -140,15 +141,18 @@ func TestNegativeGracePeriod(t *testing.T) {
 	assert.EqualValues(t, -1, grace, "the caller may share it")
 }
 
-// TestPodResourceDefaults has the rules of KEP-2837.
+// TestPodResourceDefaults has the rules of KEP-2837 in Kubernetes 1.37.
 func TestPodResourceDefaults(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ pod, container, want string }{
-		"requests are the containers'":   {`{limits: {cpu: 2}}`, `{requests: {cpu: 500m}}`, `{limits: {cpu: 2}, requests: {cpu: 500m}}`},
-		"or else the limits":             {`{limits: {cpu: 2}}`, `{}`, `{limits: {cpu: 2}, requests: {cpu: 2}}`},
-		"given ones stay":                {`{limits: {cpu: 2}, requests: {cpu: 1}}`, `{requests: {cpu: 500m}}`, `{limits: {cpu: 2}, requests: {cpu: 1}}`},
-		"huge pages follow the limits":   {`{limits: {cpu: 2}}`, `{limits: {cpu: 1, hugepages-2Mi: 4Mi}}`, `{limits: {cpu: 2, hugepages-2Mi: 4Mi}, requests: {cpu: 1, hugepages-2Mi: 4Mi}}`},
-		"without limits nothing happens": {`{requests: {cpu: 2}}`, `{requests: {cpu: 1}}`, `{requests: {cpu: 2}}`},
+		"requests are the containers'":  {`{limits: {cpu: 2}}`, `{requests: {cpu: 500m}}`, `{limits: {cpu: 2}, requests: {cpu: 500m}}`},
+		"or else the limits":            {`{limits: {cpu: 2}}`, `{}`, `{limits: {cpu: 2}, requests: {cpu: 2}}`},
+		"given ones stay":               {`{limits: {cpu: 2}, requests: {cpu: 1}}`, `{requests: {cpu: 500m}}`, `{limits: {cpu: 2}, requests: {cpu: 1}}`},
+		"huge pages follow the limits":  {`{limits: {cpu: 2}}`, `{limits: {cpu: 1, hugepages-2Mi: 4Mi}}`, `{limits: {cpu: 2, hugepages-2Mi: 4Mi}, requests: {cpu: 1, hugepages-2Mi: 4Mi}}`},
+		"without limits, no limits":     {`{requests: {cpu: 2}}`, `{requests: {cpu: 1, memory: 2}}`, `{requests: {cpu: 2, memory: 2}}`},
+		"limits are the containers'":    {`{requests: {cpu: 1}}`, `{limits: {cpu: 2}}`, `{requests: {cpu: 1}, limits: {cpu: 2}}`},
+		"limits are not below requests": {`{requests: {cpu: 2}}`, `{limits: {cpu: 1}}`, `{requests: {cpu: 2}, limits: {cpu: 2}}`},
+		"empty ones stay":               {`{}`, `{limits: {cpu: 1}}`, `{}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

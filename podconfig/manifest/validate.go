@@ -7,13 +7,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/internal/podvalidation"
 )
 
-// SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that
+// SetDefaults sets the defaults of a pod in place, as the API server (1.37) does, so that
 // a pod from a manifest is as it would be in a cluster. It ignores volume types that need
 // an API server or are no longer served. A podconfig.Mux sets them on a copy of each pod.
 func SetDefaults(pod *v1.Pod) { podvalidation.SetDefaults(pod) }
 
 // Validate checks a normalized static pod. It checks the fields that a node acts on, as
-// the API server (1.36) checks them on creation: metadata, containers, ports,
+// the API server (1.37) checks them on creation: metadata, containers, ports,
 // environment, volumes and mounts, probes and hooks, resources, security, DNS and host
 // names, tolerations. It ignores affinity, topology spread and other fields for schedulers, finalizers, Windows
 // options, the content of network volumes and of projected pod certificates, the names of secrets and config maps in

@@ -34,7 +34,11 @@ const (
 // check makes the call on the connection. Its error is an [*rpcError], or that of ctx.
 func (c *Client) check(ctx context.Context, conn *http.ClientConn, address, service string) (servingStatus, error) {
 	body := frame(appendRequest(nil, service))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+method, bytes.NewReader(body))
+	scheme := "http://"
+	if c.TLS {
+		scheme = "https://"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, scheme+address+method, bytes.NewReader(body))
 	if err != nil {
 		return 0, internal("%v", err)
 	}

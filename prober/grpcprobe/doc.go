@@ -1,6 +1,5 @@
 // Package grpcprobe makes gRPC health checks: the unary call
-// grpc.health.v1.Health/Check, over an unencrypted connection, as kubelet does for
-// gRPC probes.
+// grpc.health.v1.Health/Check, as kubelet does for gRPC probes.
 //
 //	client := &grpcprobe.Client{UserAgent: "kube-probe/1.37"}
 //	healthy, message := client.Probe(ctx, "10.0.0.7:9000", "", time.Second)

@@ -2,6 +2,7 @@ package grpcprobe
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,8 @@ import (
 type Client struct {
 	// UserAgent is sent with each check. Default: that of net/http.
 	UserAgent string
+	// TLS encrypts the connections. The certificate of the server is not verified: it has no meaning for the health.
+	TLS bool
 	// Dial opens connections. Default: a [net.Dialer]'s DialContext.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -62,8 +65,7 @@ func (c *Client) Probe(ctx context.Context, address, service string,
 	}
 }
 
-// transport returns a transport for HTTP/2 without TLS, with prior knowledge, and for
-// nothing else.
+// transport returns a transport for HTTP/2 and for nothing else. It has no knowledge of TLS, which is below it.
 func (c *Client) transport() *http.Transport {
 	open := c.Dial
 	if open == nil {
@@ -72,6 +74,9 @@ func (c *Client) transport() *http.Transport {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := open(ctx, network, address)
+			if err == nil && c.TLS {
+				conn, err = encrypt(ctx, conn)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -84,3 +89,20 @@ func (c *Client) transport() *http.Transport {
 	t.Protocols.SetUnencryptedHTTP2(true)
 	return t
 }
+
+// encrypt makes the TLS handshake. The server must choose HTTP/2, as gRPC requires.
+func encrypt(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	encrypted := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http2}})
+	err := encrypted.HandshakeContext(ctx)
+	if err == nil && encrypted.ConnectionState().NegotiatedProtocol != http2 {
+		err = errors.New("the server does not choose HTTP/2 in the TLS handshake (ALPN)")
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return encrypted, nil
+}
+
+// http2 is the name of HTTP/2 in a TLS handshake.
+const http2 = "h2"

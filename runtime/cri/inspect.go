@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -329,6 +330,11 @@ func resourcesOf(l *criv1.LinuxContainerResources) *v1.ResourceRequirements {
 	// restores these. 2 is the kernel's minimum: a request of 2m, or none.
 	if shares := l.GetCpuShares(); shares > 0 && shares <= math.MaxInt64/1000 {
 		requests[v1.ResourceCPU] = *resource.NewMilliQuantity((shares*1000+1023)/1024, resource.DecimalSI)
+	}
+	for _, file := range []string{"memory.min", "memory.low"} { // see package cgroup
+		if bytes, err := strconv.ParseInt(l.GetUnified()[file], 10, 64); err == nil && bytes > 0 {
+			requests[v1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
+		}
 	}
 	res := &v1.ResourceRequirements{}
 	if len(limits) > 0 {

@@ -62,6 +62,11 @@ func TestResourcesOf(t *testing.T) {
 		resource.DecimalSI)}}
 	assert.Equal(t, least, resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: -1, CpuShares: 2}),
 		"as little as none")
+	for files, want := range map[[2]string]string{{"0", "0"}: "0", {"4096", ""}: "4Ki", {"", "8192"}: "8Ki"} {
+		got := resourcesOf(&criv1.LinuxContainerResources{CpuShares: 2, Unified: map[string]string{
+			"memory.min": files[0], "memory.low": files[1], "memory.high": "12288"}})
+		assert.Equal(t, want, got.Requests.Memory().String(), "protected memory")
+	}
 	for milli := int64(3); milli < 5000; milli++ {
 		shares := milli * 1024 / 1000 // as kubelet computes them
 		got := resourcesOf(&criv1.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: milli * 100, CpuShares: shares,

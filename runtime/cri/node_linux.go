@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeletkit/kubeletkit/internal/machine"
 	"github.com/kubeletkit/kubeletkit/runtime/cri/internal/translate"
 )
 
@@ -19,7 +20,7 @@ func findNode(opts *Options) *translate.Node {
 		KillProcessesSingly: opts.KillProcessesSingly,
 		NoCPUQuota:          opts.NoCPUQuota,
 		CPUPeriod:           opts.CPUPeriod,
-		SELinux:             exists("/sys/fs/selinux/enforce"),
+		SELinux:             machine.HasSELinux(),
 		SeccompProfileRoot:  opts.SeccompProfileRoot,
 		SeccompDefault:      opts.SeccompDefault,
 		HugepageSizes:       hugepageSizes(),

@@ -30,7 +30,7 @@ func dropResized(p *podMemory, pod *v1.Pod, resizes []plan.Resize) []plan.Resize
 // amounts returns the resources of a container that a resize changes, as a comparable value.
 func amounts(pod *v1.Pod, c *v1.Container) string {
 	cpu, memory := podspec.LimitOf(pod, c, v1.ResourceCPU), podspec.LimitOf(pod, c, v1.ResourceMemory)
-	return fmt.Sprint(c.Resources.Requests.Cpu(), &cpu, &memory)
+	return fmt.Sprint(c.Resources.Requests.Cpu(), c.Resources.Requests.Memory(), &cpu, &memory)
 }
 
 // resizedPod returns the resources that the pod as a whole has, if these were changed and its sandbox was not told yet;

@@ -53,7 +53,7 @@
 //
 // # Differences from kubelet
 //
-// The rules are those of kubelet 1.36, except:
+// The rules are those of kubelet 1.37, except:
 //
 //   - A successor is due even if the first attempt to start it fails. (In kubelet, a
 //     changed container with policy Never is lost if its image cannot be pulled at

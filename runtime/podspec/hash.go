@@ -11,7 +11,7 @@ import (
 // ContainerHash returns the hash of a container's definition, which is its name and
 // its image. A container whose instance was created with another hash is replaced.
 //
-// The hash is the same as kubelet's (1.36: 32-bit FNV-1a over the dump of the JSON of
+// The hash is the same as kubelet's (1.37: 32-bit FNV-1a over the dump of the JSON of
 // the two fields), so a node can change from kubelet to this library and back without
 // a restart of its containers. A field that is added to the API does not change it.
 func ContainerHash(c *v1.Container) uint64 {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// The hashes are those of HashContainer in k8s.io/kubernetes v1.36.3,
+// The hashes are those of HashContainer in k8s.io/kubernetes v1.36.3 and v1.37.2,
 // pkg/kubelet/container.
 func TestContainerHashIsKubelets(t *testing.T) {
 	for _, tc := range []struct {

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // Annotations of pods. They are kubelet's.
@@ -291,8 +292,8 @@ var qosResources = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 // QOSClass returns the pod's quality-of-service class. It is the class in the pod's
 // status if that is set. Otherwise it is Guaranteed if each container has limits for CPU
 // and memory that equal its requests, BestEffort if no container has a limit or a
-// request, and Burstable in between. If the pod has pod-level resources, they decide
-// instead of those of the containers.
+// request, and Burstable in between. If the pod has pod-level resources that are not empty,
+// they decide instead of those of the containers (PodLevelResourcesFixKubeletQOSClass of Kubernetes 1.37).
 //
 // The pod is expected to have the API's defaults. A missing request of a container
 // counts as equal to its limit; a missing pod-level request does not.
@@ -312,7 +313,7 @@ func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 			guaranteed = guaranteed && lim.Sign() > 0 && req.Cmp(lim) == 0
 		}
 	}
-	if pod.Spec.Resources != nil {
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		count(pod.Spec.Resources, false)
 	} else {
 		for kind, c := range Containers(&pod.Spec) {

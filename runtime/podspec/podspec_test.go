@@ -212,7 +212,8 @@ func TestQOSClass(t *testing.T) {
 		{"pod equal, containers below", &full, nil, all{need("500m", "-", "-", "-")}, v1.PodQOSGuaranteed},
 		{"pod's requests only", ptr.To(need("1", "-", "-", "-")), nil, all{full}, v1.PodQOSBurstable},
 		{"pod's limits only", &limits, nil, all{full}, v1.PodQOSBurstable},
-		{"pod has resources, none given", &none, nil, all{full}, v1.PodQOSBestEffort},
+		{"pod has resources, none given", &none, nil, all{full}, v1.PodQOSGuaranteed},
+		{"pod has other resources", &other, nil, all{full}, v1.PodQOSGuaranteed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{Resources: tc.pod}}

@@ -11,11 +11,13 @@ import (
 )
 
 // WithResources returns the pod with the resources of another version of it, or the pod itself
-// if these are the same. A container that only one of the two versions has keeps its own.
+// if these are the same. A container that only one of the two versions has keeps its own. Size limits of volumes in
+// memory are resources, too (KEP-6030).
 func WithResources(pod, other *v1.Pod) *v1.Pod {
 	containers, initContainers := replace(pod.Spec.Containers, other.Spec.Containers),
 		replace(pod.Spec.InitContainers, other.Spec.InitContainers)
-	if containers == nil && initContainers == nil && equality.Semantic.DeepEqual(pod.Spec.Resources,
+	volumes := replaceLimits(pod.Spec.Volumes, other.Spec.Volumes)
+	if containers == nil && initContainers == nil && volumes == nil && equality.Semantic.DeepEqual(pod.Spec.Resources,
 		other.Spec.Resources) {
 		return pod
 	}
@@ -27,7 +29,44 @@ func WithResources(pod, other *v1.Pod) *v1.Pod {
 	if initContainers != nil {
 		out.Spec.InitContainers = initContainers
 	}
+	if volumes != nil {
+		out.Spec.Volumes = volumes
+	}
 	return &out
+}
+
+// MemoryVolumeLimit returns the size limit of an emptyDir in memory; nil for another volume and if there is none.
+func MemoryVolumeLimit(v *v1.Volume) *resource.Quantity {
+	if v.EmptyDir == nil || v.EmptyDir.Medium != v1.StorageMediumMemory || v.EmptyDir.SizeLimit == nil ||
+		v.EmptyDir.SizeLimit.Sign() <= 0 {
+		return nil
+	}
+	return v.EmptyDir.SizeLimit
+}
+
+// replaceLimits returns a copy of the list with the size limits of the volumes in memory of the same names in others.
+// It returns nil if none differs.
+func replaceLimits(list, others []v1.Volume) (replaced []v1.Volume) {
+	for i := range list {
+		limit := MemoryVolumeLimit(&list[i])
+		if limit == nil {
+			continue
+		}
+		j := slices.IndexFunc(others, func(v v1.Volume) bool { return v.Name == list[i].Name })
+		if j < 0 {
+			continue
+		}
+		other := MemoryVolumeLimit(&others[j])
+		if other == nil || limit.Cmp(*other) == 0 {
+			continue
+		}
+		if replaced == nil {
+			replaced = slices.Clone(list)
+		}
+		replaced[i].EmptyDir = list[i].EmptyDir.DeepCopy()
+		replaced[i].EmptyDir.SizeLimit = other
+	}
+	return replaced
 }
 
 // replace returns a copy of the list with the resources of the containers of the same names in

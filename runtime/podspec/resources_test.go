@@ -52,6 +52,27 @@ func TestWithResources(t *testing.T) {
 		[]v1.ResourceRequirements{more.Spec.Containers[0].Resources, more.Spec.Containers[1].Resources})
 }
 
+// Limits of volumes in memory are resources.
+func TestWithVolumesInMemory(t *testing.T) {
+	volume := func(medium v1.StorageMedium, size string) *v1.Pod {
+		p := pod("1", "4", "1", "1", "2")
+		p.Spec.Volumes = []v1.Volume{{Name: "config"}, {Name: "v", VolumeSource: v1.VolumeSource{
+			EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}}
+		if size != "" {
+			p.Spec.Volumes[1].EmptyDir.SizeLimit = new(resource.MustParse(size))
+		}
+		return p
+	}
+	was, now := volume(v1.StorageMediumMemory, "1Mi"), volume(v1.StorageMediumMemory, "2Mi")
+	assert.Equal(t, was, podspec.WithResources(now, was))
+	assert.Equal(t, volume(v1.StorageMediumMemory, "2Mi"), now, "the pod is not changed")
+	for _, other := range []*v1.Pod{volume(v1.StorageMediumMemory, "2048Ki"), volume(v1.StorageMediumMemory, ""),
+		volume(v1.StorageMediumDefault, "1Mi"), pod("1", "4", "1", "1", "2")} {
+		assert.True(t, podspec.SameResources(now, other))
+	}
+	assert.True(t, podspec.SameResources(volume(v1.StorageMediumDefault, "2Mi"), was), "on disk")
+}
+
 func TestResizeMessage(t *testing.T) {
 	p := pod("1", "4", "1", "500m", "2")
 	assert.Equal(t, `Pod resize error: {"initContainers":[{"name":"init","resources":{"requests":{"cpu":"1"}}}],`+

@@ -47,6 +47,7 @@ var subresources = []struct { // never changed
 	// first is enough on its own, and so is then.
 	first, then string
 }{
+	{"/allocatedPods", "pods", "proxy"},
 	{"/pods", "pods", "proxy"},
 	{"/healthz", "healthz", "proxy"},
 	{"/configz", "configz", "proxy"},

@@ -14,6 +14,8 @@ func TestSubresources(t *testing.T) {
 		"/pods":                {"pods", "proxy"},
 		"/pods/":               {"pods", "proxy"},
 		"/podsandmore":         {"proxy"},
+		"/allocatedPods":       {"pods", "proxy"},
+		"/allocatedPods/a/b":   {"pods", "proxy"},
 		"/runningpods":         {"pods", "proxy"},
 		"/runningpods/":        {"pods", "proxy"},
 		"/healthz":             {"healthz", "proxy"},

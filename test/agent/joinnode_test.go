@@ -127,6 +127,7 @@ var callsOfANode = map[string]func(lifecycle.Node){
 	"Pods":               func(n lifecycle.Node) { n.Pods() },
 	"State":              func(n lifecycle.Node) { n.State("a") },
 	"Gone":               func(n lifecycle.Node) { n.Gone("a") },
+	"PodStatus":          func(n lifecycle.Node) { n.PodStatus("a") },
 	"RuntimeStatus":      func(n lifecycle.Node) { n.RuntimeStatus("a") },
 	"RuntimeReadyWithin": func(n lifecycle.Node) { _ = n.RuntimeReadyWithin(0) },
 	"VolumeStats":        func(n lifecycle.Node) { _, _ = n.VolumeStats(context.Background(), testpod.New("a")) },

@@ -93,17 +93,21 @@ func TestGuestSystemdNodeSpecs(t *testing.T) {
 // testPodCgroup asserts the cgroups of a pod and of its only container, and their limits. They go with the pod.
 func testPodCgroup(t *testing.T, c *Cluster, names func(uid, container string) (pod, ctr string)) {
 	s := &suite{Cluster: c,
-		agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/", "podPidsLimit": 1000}})}
+		agent: c.StartAgent(t, AgentOptions{Config: map[string]any{"cgroupRoot": "/", "podPidsLimit": 1000,
+			"memoryReservationPolicy": "TieredReservation", "memoryThrottlingFactor": 0.9}})}
 	pod := burstable("grouped")
+	pod.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("32Mi")
 	s.agent.Put(t, pod)
 	uid := string(s.agent.Await(t, pod, guestWithin, Running).UID)
 	containers := s.Containers(t, "")
 	require.Len(t, containers, 1)
 	of, in := names(uid, containers[0].Id)
-	// The weight of 100m is that of 102 shares.
+	// The weight of 100m is that of 102 shares. memory.high is below 90 % of the way from request to limit.
 	for file, want := range map[string]string{
 		"cpu.weight": "4", "memory.max": "67108864", "pids.max": "1000",
 		in + "/cpu.weight": "4", in + "/memory.max": "67108864", in + "/cgroup.events": "populated 1\nfrozen 0",
+		"memory.low": "33554432", "memory.high": "max", in + "/memory.low": "33554432",
+		in + "/memory.high": "63750144",
 	} {
 		got, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", of, file))
 		require.NoError(t, err)

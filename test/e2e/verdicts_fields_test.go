@@ -34,13 +34,7 @@ var notInCorpus = map[string][]string{
 		"VolumeSource.storageos", "VolumeSource.csi",
 		"VolumeSource.ephemeral", "VolumeProjection.clusterTrustBundle", "VolumeProjection.podCertificate",
 	},
-	"the API server is too old for it": {
-		"PodSpec.evictionResponders", "EmptyDirVolumeSource.mode", "VolumeMount.bindMountOptions",
-		"HTTPGetAction.protocol", "GRPCAction.mode",
-		"KeyToPath.user", "DownwardAPIVolumeFile.user", "ServiceAccountTokenProjection.user",
-		"SecretVolumeSource.defaultUser", "ConfigMapVolumeSource.defaultUser", "DownwardAPIVolumeSource.defaultUser",
-		"ProjectedVolumeSource.defaultUser",
-	},
+	"the API server drops it, or its gate has other defaults": {"PodSpec.evictionResponders", "HTTPGetAction.protocol"},
 }
 
 // TestCorpusHasEveryField shows that no field of a pod is left out by mistake, also

@@ -28,6 +28,38 @@ func askReference(t *testing.T, into any, program, dir string, args ...string) {
 	require.NoError(t, json.Unmarshal(out, into))
 }
 
+// Each version of kubelet restores the states that the agent writes, which are those of kubelet 1.36, and those of the
+// other version, and writes those of which the tests of the managers show that the agent reads them.
+func TestCheckpointsOfKubelets(t *testing.T) {
+	t.Parallel()
+	read := func(version string) map[string]string {
+		out := map[string]string{}
+		for file, path := range map[string]string{
+			"cpu_manager_state":           "placement/cpus/testdata/kubelet" + version + ".json",
+			"memory_manager_state":        "placement/memory/internal/state/testdata/kubelet" + version + ".json",
+			"kubelet_internal_checkpoint": "devices/internal/checkpoint/testdata/kubelet_internal_checkpoint",
+			"dra_manager_state":           "dra/testdata/dra_manager_state",
+		} {
+			data, err := os.ReadFile(filepath.Join("../../node", path))
+			require.NoError(t, err)
+			out[file] = string(data)
+		}
+		return out
+	}
+	states := map[string]map[string]string{"reference-1.36": read(""), "reference": read("-1.37")}
+	for program, want := range states {
+		for writer, files := range states {
+			dir := t.TempDir()
+			for name, content := range files {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+			}
+			var got map[string]string
+			askReference(t, &got, program, dir, "checkpoints", dir)
+			assert.Equal(t, want, got, "%s reads what %s writes", program, writer)
+		}
+	}
+}
+
 // The UIDs that podconfig/manifest derives are those of kubelet's own code, of each version, and so are the hashes of
 // containers.
 func TestStaticPodUIDs(t *testing.T) {
@@ -61,8 +93,8 @@ func TestStaticPodUIDs(t *testing.T) {
 	}
 }
 
-// The table of feature gates has those that kubelet accepts, with their defaults. MemoryQoS is off here. Those of which it
-// says that a kubelet does nothing with them do not occur in the code of a kubelet.
+// The table of feature gates has those that kubelet accepts, with their defaults. Those of which it says that a kubelet
+// does nothing with them do not occur in the code of a kubelet.
 func TestFeatureGatesAreKubelets(t *testing.T) {
 	t.Parallel()
 	type gate struct{ Default, Locked bool }
@@ -82,7 +114,6 @@ func TestFeatureGatesAreKubelets(t *testing.T) {
 			assert.NotContains(t, inKubelet, fields[0])
 		}
 	}
-	kubelets["MemoryQoS"] = gate{}
 	assert.Equal(t, kubelets, here)
 }
 

@@ -175,7 +175,7 @@ func TestDependencies(t *testing.T) {
 	libraries := []string{"github.com/emicklei/go-restful", "github.com/moby/spdystream", "golang.org/x/net/websocket"}
 	except := []string{
 		"/runtime/fake/criserver", "/metrics/prometheus/crimetrics", "/node/plugins", "/node/devices/plugin",
-		"/node/podresources", "/node/dra/plugin",
+		"/node/podresources", "/node/podsapi", "/node/internal/localgrpc", "/node/dra/plugin",
 	}
 	all := listPackages(t)
 	for pattern, forbidden := range map[string][]string{
@@ -223,7 +223,7 @@ func TestDependenciesWithoutDevices(t *testing.T) {
 			continue
 		}
 		found = true
-		for _, name := range []string{"devices", "dra", "plugins", "podresources", "placement"} {
+		for _, name := range []string{"devices", "dra", "plugins", "podresources", "podsapi", "placement"} {
 			pattern := "./node/" + name + "/..."
 			if i := slices.IndexFunc(p.Deps, func(dep string) bool { return matches(pattern, dep) }); i >= 0 {
 				t.Errorf("%s depends on %s", p.ImportPath, p.Deps[i])

@@ -48,6 +48,13 @@ func TestValidate(t *testing.T) {
 	assert.Equal(t, "DIR/a.yaml: in the place of a kubelet: only the first document is used, as by kubelet, not Secret s "+
 		"in line 5\n", errOut)
 
+	out, errOut, err = validateIn(t, dir, strings.Replace(goodPod, "image: i", "image: i, livenessProbe: {grpc: {port: 1, mode: TLS}}",
+		1), "-")
+	require.NoError(t, err)
+	assert.Equal(t, "-: pod default/web\n", out)
+	assert.Equal(t, "-: pod default/web: spec.containers[0].livenessProbe.grpc.mode has no effect without the feature "+
+		"gate GRPCContainerProbeTLS\n", errOut)
+
 	writeFile(t, at("b.yml"), "kind: [\x1b")
 	writeFile(t, at("c.json"),
 		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "C_"}, "spec": {"containers": [{"name": "a", "imag": "i"}]}}`)

@@ -22,7 +22,8 @@ type asKubelet struct {
 	Args    []string          `json:"args"`
 	Config  *string           `json:"config"`
 	DropIns map[string]string `json:"dropIns"`
-	// Want are the fields of the first level that differ from those of a file without fields; nil for one that is missing.
+	// Want are the fields of the first level that differ from those of a file without fields; nil for one that is
+	// missing.
 	Want map[string]any `json:"want"`
 	// Error is why kubelet does not start.
 	Error string `json:"error"`
@@ -152,7 +153,6 @@ func (c asKubelet) valueDiffers(path string) string {
 		"podPidsLimit":                 same,
 		"cgroupRoot":                   same,
 		"resolvConf":                   "the file of systemd-resolved is found if none is given",
-		"memoryThrottlingFactor":       "the default of kubelet 1.36, which counts with the feature gate MemoryQoS only",
 	}
 	if os.Geteuid() != 0 {
 		why["podLogsDir"] = "below the root directory of somebody without privileges"

@@ -58,7 +58,6 @@ func cgroupDefaults(c *KubeletConfiguration) {
 	def(&c.CgroupsPerQOS, ptr.To(true))
 	def(&c.CgroupRoot, "/")
 	def(&c.CgroupDriver, string(cgroup.Cgroupfs))
-	def(&c.MemoryThrottlingFactor, ptr.To(0.9))
 	def(&c.MemoryReservationPolicy, noReservation)
 }
 
@@ -158,11 +157,16 @@ func (s *Settings) validateCgroups() (errs []error) {
 	if strings.Trim(s.SystemCgroups, "/") == "" && s.SystemCgroups != "" {
 		errs = append(errs, errors.New("systemCgroups: cannot be the root cgroup"))
 	}
-	if f := *s.MemoryThrottlingFactor; f <= 0 || f > 1 {
-		errs = append(errs, fmt.Errorf("memoryThrottlingFactor %v: must be above 0, and at most 1", f))
+	const oldFactor = 0.9 // a default up to kubelet 1.36, which is in files
+	switch f := s.MemoryThrottlingFactor; {
+	case f == nil:
+	case *f <= 0 || *f > 1:
+		errs = append(errs, fmt.Errorf("memoryThrottlingFactor %v: must be above 0, and at most 1", *f))
+	case *f != oldFactor && !s.gateOn(memoryQoSGate):
+		errs = append(errs, fmt.Errorf("memoryThrottlingFactor %v: needs the feature gate %s", *f, memoryQoSGate))
 	}
 	switch policy := s.MemoryReservationPolicy; {
-	case policy == tieredReservation && !s.FeatureGates[memoryQoSGate]:
+	case policy == tieredReservation && !s.gateOn(memoryQoSGate):
 		errs = append(errs, fmt.Errorf("memoryReservationPolicy %s: needs the feature gate %s", policy, memoryQoSGate))
 	case policy != noReservation && policy != tieredReservation:
 		errs = append(errs, fmt.Errorf("memoryReservationPolicy %q: must be %s or %s", policy,
@@ -217,11 +221,11 @@ func (s *Settings) CgroupOptions() (cgroup.ManagerOptions, error) {
 	opts := cgroup.ManagerOptions{
 		Policy: cgroup.Policy{
 			NoCPUQuota: !*s.CPUCFSQuota, CPUPeriod: s.CPUCFSQuotaPeriod.Microseconds(),
-			PodPidsLimit:      ptr.Deref(s.PodPidsLimit, -1),
-			MemoryReservation: s.MemoryReservationPolicy == tieredReservation,
+			PodPidsLimit:           ptr.Deref(s.PodPidsLimit, -1),
+			MemoryReservation:      s.MemoryReservationPolicy == tieredReservation,
+			MemoryThrottlingFactor: ptr.Deref(s.MemoryThrottlingFactor, 0),
 		},
-		MemoryQoS: s.FeatureGates[memoryQoSGate], MemoryThrottlingFactor: *s.MemoryThrottlingFactor,
-		ReservedMemory: percent,
+		MemoryQoS: s.gateOn(memoryQoSGate), ReservedMemory: percent,
 		SystemReserved: system, KubeReserved: kube, SystemReservedCgroup: s.SystemReservedCgroup,
 		KubeReservedCgroup: s.KubeReservedCgroup,
 		KubeletCgroup:      s.KubeletCgroups, SystemCgroup: s.SystemCgroups,

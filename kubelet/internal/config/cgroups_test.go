@@ -28,10 +28,11 @@ func TestCgroupOptions(t *testing.T) {
 				"/system.slice\nkubeReservedCgroup: /kube.slice\n" +
 				"enforceNodeAllocatable: [pods, system-reserved, kube-reserved-compressible]\nkubeletCgroups: " +
 				"/kube.slice/agent\nsystemCgroups: /system\nqosReserved: {memory: 50%}\n" +
-				"memoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: " +
-				"true, QOSReserved: true}\n", nil, func(o *cgroup.ManagerOptions) {
-				o.Policy = cgroup.Policy{PodPidsLimit: 100, NoCPUQuota: true, CPUPeriod: 5000, MemoryReservation: true}
-				o.MemoryQoS, o.MemoryThrottlingFactor, o.ReservedMemory = true, 0.8, new(int64(50))
+				"memoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation\nfeatureGates: " +
+				"{QOSReserved: true}\n", nil, func(o *cgroup.ManagerOptions) {
+				o.Policy = cgroup.Policy{PodPidsLimit: 100, NoCPUQuota: true, CPUPeriod: 5000, MemoryReservation: true,
+					MemoryThrottlingFactor: 0.8}
+				o.ReservedMemory = new(int64(50))
 				o.SystemReserved = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi"),
 					cgroup.PIDs: resource.MustParse("1000")}
 				o.KubeReserved = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
@@ -54,6 +55,8 @@ func TestCgroupOptions(t *testing.T) {
 					cgroup.EnforceKubeReserved}, "/a", "/s", new(int64(10))
 			},
 		},
+		"without memory QoS": {header + "memoryThrottlingFactor: 0.9\nfeatureGates: {MemoryQoS: false}\n", nil,
+			func(o *cgroup.ManagerOptions) { o.MemoryQoS, o.Policy.MemoryThrottlingFactor = false, 0.9 }},
 		"reserved CPUs": {header + "systemReserved: {cpu: 100m}\nkubeReserved: {cpu: 100m}\nreservedSystemCPUs: 0-1\n", nil, func(o *cgroup.ManagerOptions) {
 			o.SystemReserved = v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(2, resource.DecimalSI)}
 		}},
@@ -62,7 +65,7 @@ func TestCgroupOptions(t *testing.T) {
 			s, err := parsed(t, tc.config, append(tc.args, endpointFlag)...)
 			require.NoError(t, err)
 			want := cgroup.ManagerOptions{
-				Policy: cgroup.Policy{CPUPeriod: 100_000, PodPidsLimit: -1}, MemoryThrottlingFactor: 0.9,
+				Policy: cgroup.Policy{CPUPeriod: 100_000, PodPidsLimit: -1}, MemoryQoS: true,
 				Enforce:        []cgroup.Enforcement{cgroup.EnforcePods},
 				SystemReserved: v1.ResourceList{}, KubeReserved: v1.ResourceList{},
 			}
@@ -88,12 +91,13 @@ func TestCgroupSettingsThatAreWrong(t *testing.T) {
 		"{enforceNodeAllocatable: [pods], cgroupsPerQOS: false}":                                        "needs cgroupsPerQOS",
 		"{enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible], kubeReservedCgroup: /k}": "exclude each other",
 		"{reservedSystemCPUs: '0', kubeReservedCgroup: /k}":                                             "reservedSystemCPUs",
-		"systemCgroups: /":                                                 "root cgroup",
-		"memoryThrottlingFactor: 1.5":                                      "memoryThrottlingFactor",
-		"memoryReservationPolicy: TieredReservation":                       "feature gate MemoryQoS",
-		"memoryReservationPolicy: Some":                                    "must be None",
-		"{qosReserved: {memory: '50'}, featureGates: {QOSReserved: true}}": "percentage",
-		"{qosReserved: {cpu: 50%}, featureGates: {QOSReserved: true}}":     "only memory",
+		"systemCgroups: /":            "root cgroup",
+		"memoryThrottlingFactor: 1.5": "memoryThrottlingFactor",
+		"{memoryReservationPolicy: TieredReservation, featureGates: {MemoryQoS: false}}": "feature gate MemoryQoS",
+		"{memoryThrottlingFactor: 0.8, featureGates: {MemoryQoS: false}}":                "feature gate MemoryQoS",
+		"memoryReservationPolicy: Some":                                                  "must be None",
+		"{qosReserved: {memory: '50'}, featureGates: {QOSReserved: true}}":               "percentage",
+		"{qosReserved: {cpu: 50%}, featureGates: {QOSReserved: true}}":                   "only memory",
 	} {
 		if config[0] == '{' {
 			config = config[1 : len(config)-1]

@@ -202,6 +202,7 @@ func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 		Taints:                s.RegisterWithTaints,
 		ProviderID:            s.ProviderID,
 		NoRegister:            !*s.RegisterNode,
+		GetOnExistsOnly:       s.gateOn("KubeletRegistrationGetOnExistsOnly"),
 		NoControllerAttach:    !*s.EnableControllerAttachDetach,
 		ExternalCloudProvider: external,
 		Info:                  node.NewMachine(machine),
@@ -234,6 +235,9 @@ func (s *Settings) DeclaredFeatures(podCgroups bool) []string {
 	}
 	if podCgroups && s.PodLevelResources() && s.gateOn(podResizeGate) {
 		features = append(features, podResizeGate) // see TestResizeOfThePodAsAWhole of node/cgroup
+	}
+	if s.gateOn(volumesGate) {
+		features = append(features, volumesGate) // see TestMemoryResizer of node/volume
 	}
 	if *s.EnableServer && *s.EnableDebuggingHandlers {
 		features = append(features, "ExtendWebSocketsToKubelet") // see package server/streams

@@ -177,7 +177,7 @@ const implemented = `apiVersion kind staticPodPath staticPodURL staticPodURLHead
 	systemReserved kubeReserved reservedSystemCPUs localStorageCapacityIsolation runOnce podPidsLimit podCIDR
 	imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge
 	seccompDefault cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill allowedUnsafeSysctls protectKernelDefaults failSwapOn memorySwap failCgroupV1 oomScoreAdj maxOpenFiles
-	userNamespaces.idsPerPod tracing ` + gateFields + ` ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
+	userNamespaces.idsPerPod tracing ` + verificationFields + ` ` + logFields + ` ` + loggingFields + ` ` + evictionFields + ` ` + topologyFields + ` ` + memoryFields + ` ` + cgroupFields + ` ` + clusterFields
 
 // notImplemented returns the dotted paths of the fields that have no effect, sorted.
 func notImplemented(prefix string, fields map[string]any) []string {
@@ -185,7 +185,8 @@ func notImplemented(prefix string, fields map[string]any) []string {
 	var out []string
 	for name, value := range fields {
 		path := prefix + name
-		if slices.Contains(known, path) {
+		gate, isGate := strings.CutPrefix(path, gatesField)
+		if g, _ := findGate(gate); slices.Contains(known, path) || isGate && g.here == "obeyed" {
 			continue
 		}
 		below, isMap := value.(map[string]any)

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // eventedPLEG is the feature gate that has an effect here: whether the PLEG uses the
@@ -22,11 +25,20 @@ const (
 	podLevelGate  = "PodLevelResources"
 	podResizeGate = "InPlacePodLevelResourcesVerticalScaling"
 	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
+	deferGate     = "InPlacePodVerticalScalingSchedulerPreemption"
+	volumesGate   = "InPlacePodVerticalScalingMemoryBackedVolumes"
 )
 
-// gateFields are the gates that belong to no other group of fields.
-const gateFields = gatesField + eventedPLEG + " " + gatesField + podLevelGate + " " + gatesField + podResizeGate + " " +
-	gatesField + cpuPeriodGate
+// The feature gates of new fields of pods.
+const (
+	emptyDirModeGate = "EmptyDirVolumeMode"
+	fileOwnersGate   = "AtomicWriteVolumeUserFields"
+	grpcTLSGate      = "GRPCContainerProbeTLS"
+	h2cGate          = "H2CContainerProbe"
+)
+
+// seLinuxGate is the feature gate of mounts with an SELinux label.
+const seLinuxGate = "SELinuxMount"
 
 const defaultCPUPeriod = 100 * time.Millisecond
 
@@ -143,8 +155,53 @@ func (g gates) Set(text string) error {
 
 func (gates) Type() string { return "name=bool,..." }
 
+// PodsAPI reports whether the pods API is served.
+func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
+
+// CompareTaints reports whether tolerations compare the values of taints.
+func (s *Settings) CompareTaints() bool { return s.gateOn("TaintTolerationComparisonOperators") }
+
+// DNSOnlyCertificates reports whether a serving certificate can be one without an IP address.
+func (s *Settings) DNSOnlyCertificates() bool { return s.gateOn("AllowDNSOnlyNodeCSR") }
+
+// AllocatedPods reports whether /allocatedPods is served.
+func (s *Settings) AllocatedPods() bool { return s.gateOn("KubeletAllocatedPodsEndpoint") }
+
+// FirstBackoff returns the wait after the second exit of a container, 0 for the default.
+func (s *Settings) FirstBackoff() time.Duration {
+	if s.gateOn("ReduceDefaultCrashLoopBackOffDecay") {
+		return time.Second
+	}
+	return 0
+}
+
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
+
+// DeferResizes reports whether a resize of a critical pod preempts no pods.
+func (s *Settings) DeferResizes() bool { return s.gateOn(deferGate) }
+
+// RefuseVolumeResizes returns why volumes in memory cannot be resized, in kubelet's words; "" if they can.
+func (s *Settings) RefuseVolumeResizes(cgroupV1 bool) string {
+	switch {
+	case !s.gateOn(volumesGate):
+		return "Memory-backed emptyDir volume resize is disabled"
+	case cgroupV1:
+		return "Memory-backed emptyDir volume resize is not supported on cgroups v1"
+	}
+	return ""
+}
+
+// Volumes returns the options of volumes that come from feature gates.
+func (s *Settings) Volumes() volume.Options {
+	return volume.Options{EmptyDirModes: s.gateOn(emptyDirModeGate), FileOwners: s.gateOn(fileOwnersGate),
+		OnlyOncePod: !s.gateOn(seLinuxGate)}
+}
+
+// Probes returns the options of probes that come from feature gates.
+func (s *Settings) Probes() prober.Options {
+	return prober.Options{GRPCTLS: s.gateOn(grpcTLSGate), H2C: s.gateOn(h2cGate)}
+}
 
 // Evented reports whether the event stream of the runtime is to be used.
 func (s *Settings) Evented() bool {

@@ -1,11 +1,16 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/prober"
 )
 
 // Each gate is on or off as kubelet has it, or it is an error or a warning: it is never ignored if it acts in a
@@ -28,6 +33,7 @@ func TestFeatureGates(t *testing.T) {
 		{given: "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false"},
 		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
+		{given: "InPlacePodVerticalScalingSchedulerPreemption=true"},
 		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=true", warning: "feature gate RecoverVolumeExpansionFailure is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=false", err: "locked to true"},
@@ -58,10 +64,53 @@ func TestFeatureGates(t *testing.T) {
 	}
 }
 
+// Gates whose feature is elsewhere. The value of each is read.
+func TestGatesOfFeatures(t *testing.T) {
+	for name, on := range map[string]func(s *Settings) bool{
+		"AllowDNSOnlyNodeCSR":                (*Settings).DNSOnlyCertificates,
+		"KubeletAllocatedPodsEndpoint":       (*Settings).AllocatedPods,
+		"PodsAPI":                            (*Settings).PodsAPI,
+		"ReduceDefaultCrashLoopBackOffDecay": func(s *Settings) bool { return s.FirstBackoff() == time.Second },
+		"TaintTolerationComparisonOperators": (*Settings).CompareTaints,
+		"KubeletRegistrationGetOnExistsOnly": func(s *Settings) bool {
+			opts, err := s.NodeOptions(false)
+			require.NoError(t, err)
+			return opts.GetOnExistsOnly
+		},
+	} {
+		g, _ := findGate(name)
+		for given, want := range map[string]bool{name + "=true": true, name + "=false": false, "JobManagedBy=true": g.on} {
+			s, err := parsed(t, header, "--feature-gates="+given)
+			require.NoError(t, err)
+			assert.Equal(t, want, on(s), given)
+			assert.Empty(t, s.Warnings)
+		}
+	}
+}
+
 func TestTheGateOfThePeriod(t *testing.T) {
 	_, err := parsed(t, header+"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}\n")
 	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate "+
 		"CustomCPUCFSQuotaPeriod")
+}
+
+// The gates of new fields of pods are off by default.
+func TestTheGatesOfFields(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		var args []string
+		if on {
+			args = []string{"--feature-gates=EmptyDirVolumeMode=true,AtomicWriteVolumeUserFields=true," +
+				"GRPCContainerProbeTLS=true,H2CContainerProbe=true"}
+		}
+		s, err := parsed(t, "", args...)
+		require.NoError(t, err)
+		assert.Empty(t, s.Warnings)
+		assert.Equal(t, volume.Options{EmptyDirModes: on, FileOwners: on}, s.Volumes())
+		seLinux, err := parsed(t, "", fmt.Sprintf("--feature-gates=SELinuxMount=%t", on))
+		require.NoError(t, err)
+		assert.Equal(t, volume.Options{OnlyOncePod: !on}, seLinux.Volumes(), "it is on by default")
+		assert.Equal(t, prober.Options{GRPCTLS: on, H2C: on}, s.Probes())
+	}
 }
 
 // The table says something of each gate, and knows no other verdict than those in its head.

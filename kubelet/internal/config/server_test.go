@@ -147,6 +147,22 @@ func TestDeclaredFeatures(t *testing.T) {
 	}
 }
 
+// The resize of volumes in memory is refused and not declared without its gate.
+func TestVolumeResizes(t *testing.T) {
+	const resize = "InPlacePodVerticalScalingMemoryBackedVolumes"
+	for gate, refusals := range map[string][2]string{
+		"false": {"Memory-backed emptyDir volume resize is disabled", "Memory-backed emptyDir volume resize is disabled"},
+		"true":  {"", "Memory-backed emptyDir volume resize is not supported on cgroups v1"},
+	} {
+		s, err := parsed(t, header, "--feature-gates="+resize+"="+gate)
+		require.NoError(t, err)
+		assert.Equal(t, gate == "true", slices.Contains(s.DeclaredFeatures(true), resize))
+		for i, want := range refusals {
+			assert.Equal(t, want, s.RefuseVolumeResizes(i == 1))
+		}
+	}
+}
+
 func TestServerThatIsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		config, want string

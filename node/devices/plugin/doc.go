@@ -24,7 +24,11 @@
 // # Guarantees
 //
 // A plugin that hangs at a call holds the pods that wait for the answer, and its own registration. A plugin that dies
-// has no allocatable devices until it registers again. The later one of two plugins of a resource is served.
+// has no allocatable devices until it registers again.
+//
+// Of several plugins of a resource at different sockets, as while a DaemonSet is updated, the last one that has
+// delivered its devices is served. When it ends, the one before it is served again. A plugin that registers again at
+// the same socket replaces itself.
 //
 // Messages of plugins are limited to gRPC's 4 MiB, as with kubelet, some 10⁵ devices: a longer list ends the plugin's
 // stream, which is logged.

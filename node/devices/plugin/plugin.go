@@ -28,6 +28,9 @@ type Plugin struct {
 	conn     *grpc.ClientConn
 	client   api.DevicePluginClient
 	options  *api.DevicePluginOptions
+	// replaces end the earlier connections to the same socket, when this one is served. kubelet refuses a plugin as
+	// long as it has one.
+	replaces []context.CancelFunc
 }
 
 var _ devices.Provider = (*Plugin)(nil)
@@ -64,6 +67,9 @@ func (p *Plugin) Resource() v1.ResourceName { return p.resource }
 
 // Watch implements [devices.Provider]. It returns when the stream of the plugin ends.
 func (p *Plugin) Watch(ctx context.Context, update func([]devices.Device)) error {
+	for _, end := range p.replaces {
+		end()
+	}
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
 	for err == nil {
 		var list *api.ListAndWatchResponse

@@ -272,15 +272,23 @@ func TestHandler(t *testing.T) {
 		"no name of an extended resource")
 }
 
-// The second of two plugins of a resource is served, and what ends the first one does not end it.
+// Two plugins of a resource run at once, as while a DaemonSet is updated: the second one is served, and when it ends,
+// the first one is served again. One that registers again at the same socket replaces itself.
 func TestTwice(t *testing.T) {
 	n := newNode(t)
-	one, two := newSample(t, n.dir, gpu, "a"), newSample(t, n.dir, gpu, "b", "c")
+	one, two := newSample(t, n.dir, gpu, "a"), newSample(t, n.dir, gpu, "a", "b")
 	two.socket += "2"
 	one.start()
 	two.start()
 	require.NoError(t, one.register())
 	n.counts(1, 1)
+	require.NoError(t, two.register())
+	n.counts(2, 2)
+	require.NoError(t, two.register(), "again")
+	n.counts(2, 2)
+	two.stop()
+	n.counts(1, 1)
+	two.start()
 	require.NoError(t, two.register())
 	n.counts(2, 2)
 	one.stop()

@@ -238,6 +238,11 @@ func (s *Server) serve(ctx context.Context, resource v1.ResourceName, socket str
 		_ = p.Close()
 		return ErrNotRunning
 	}
+	for before, end := range s.connected {
+		if before.resource == resource && before.socket == socket {
+			p.replaces = append(p.replaces, end)
+		}
+	}
 	running, cancel := context.WithCancel(s.ctx)
 	s.connected[p] = cancel
 	s.serving.Go(func() {

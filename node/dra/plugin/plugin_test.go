@@ -285,6 +285,36 @@ func TestHealthStreamOfV1(t *testing.T) {
 	assert.Equal(t, want, m.AllocatedResources(pod, &pod.Spec.Containers[0]))
 }
 
+// silent is a plugin that names the service of health, and does not have it.
+type silent struct {
+	drahealthv1.UnimplementedDRAResourceHealthServer
+	asked chan struct{}
+}
+
+func (s silent) NodeWatchResources(req *drahealthv1.NodeWatchResourcesRequest,
+	stream grpc.ServerStreamingServer[drahealthv1.NodeWatchResourcesResponse]) error {
+	s.asked <- struct{}{}
+	return s.UnimplementedDRAResourceHealthServer.NodeWatchResources(req, stream)
+}
+
+// A plugin that has no health to report is asked once.
+func TestHealthThatIsNotImplemented(t *testing.T) {
+	socket := socketIn(t)
+	server := silent{asked: make(chan struct{})}
+	serve(t, socket, func(s *grpc.Server) {
+		drapbv1.RegisterDRAPluginServer(s, &gpu{})
+		drahealthv1.RegisterDRAResourceHealthServer(s, server)
+	})
+	_, d, _ := start(t, lifecycle.NopNode{})
+	require.NoError(t, d.Register(t.Context(), plugins.Plugin{
+		Type: plugins.TypeDRA, Name: "gpu.example.com", Endpoint: socket,
+		Versions: []string{drapbv1.DRAPluginService, drahealthv1.DRAResourceHealthService},
+	}))
+	<-server.asked
+	assert.Eventually(t, func() bool { return len(goroutines.In("followHealth")) == 0 }, time.Minute,
+		time.Millisecond)
+}
+
 // Without a plugin there is no goroutine, and one that is gone has left none.
 func TestGoroutines(t *testing.T) {
 	socket := socketIn(t)

@@ -40,8 +40,9 @@ type Checkpoint struct {
 	Exclusive Assignments
 }
 
-// content is kubelet's CPUManagerCheckpointV2, which kubelet 1.36 writes and reads without the feature gate
-// PodLevelResourceManagers. Names, types and order of its fields are part of the checksum.
+// content is kubelet's CPUManagerCheckpointV2. kubelet 1.36 writes it without the feature gate
+// PodLevelResourceManagers, and each version since 1.18 reads it. Names, types and order of its fields are part of the
+// checksum.
 type content struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -64,7 +65,7 @@ const (
 	noPods = "PodEntries:(state.PodCPUAssignments)map[] "
 )
 
-// FormatCheckpoint returns the checkpoint in the format of kubelet.
+// FormatCheckpoint returns the checkpoint in the format of kubelet 1.36, which later versions read, too.
 func FormatCheckpoint(c Checkpoint) []byte {
 	out := &content{PolicyName: c.Policy, DefaultCPUSet: c.Shared.String(), Entries: map[string]map[string]string{}}
 	for pod, containers := range c.Exclusive {
@@ -78,9 +79,6 @@ func FormatCheckpoint(c Checkpoint) []byte {
 	return data
 }
 
-// errChecksum means that a checkpoint was changed or damaged.
-var errChecksum = errors.New("its checksum is wrong")
-
 // ParseCheckpoint returns the content of a checkpoint of kubelet: of 1.18 or later, also without a checksum.
 func ParseCheckpoint(data []byte) (Checkpoint, error) {
 	none := Checkpoint{}
@@ -90,6 +88,10 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 		Entries       map[string]json.RawMessage `json:"entries"`
 		PodEntries    map[string]json.RawMessage `json:"podEntries"`
 		Checksum      checkpoint.Checksum        `json:"checksum"`
+	}
+	data, err := checkpoint.Unwrap(data)
+	if err != nil {
+		return none, err
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return none, err
@@ -111,17 +113,16 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 	if len(old) > 0 {
 		if v1 := (&contentV1{raw.PolicyName, raw.DefaultCPUSet, old, 0}); raw.Checksum != 0 &&
 			raw.Checksum != checkpoint.Sum(v1, kind, "") {
-			return none, errChecksum
+			return none, checkpoint.ErrChecksum
 		}
 		return none, errors.New("it is of a kubelet before 1.18, and has no names of containers")
 	}
 	v2 := &content{raw.PolicyName, raw.DefaultCPUSet, entries, 0}
 	if raw.Checksum != 0 && raw.Checksum != checkpoint.Sum(v2, kind, "") &&
 		raw.Checksum != checkpoint.Sum(v2, kind, noPods) {
-		return none, errChecksum
+		return none, checkpoint.ErrChecksum
 	}
 	c := Checkpoint{Policy: raw.PolicyName, Exclusive: Assignments{}}
-	var err error
 	if c.Shared, err = parseSet(raw.DefaultCPUSet); err != nil {
 		return none, fmt.Errorf("defaultCpuSet: %w", err)
 	}

@@ -1,6 +1,7 @@
 package cpus_test
 
 import (
+	_ "embed"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,17 +14,23 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
-// Written by kubelet 1.36.3: without and with the feature gate PodLevelResourceManagers.
-const (
-	checkpointV2 = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":2999940735}`
-	checkpointV3 = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":1586839353}`
+// Written by kubelet 1.36.3 and 1.37.2, see TestCheckpointsOfKubelets in test/e2e, and by 1.36.3 with the feature gate
+// PodLevelResourceManagers.
+var (
+	//go:embed testdata/kubelet.json
+	checkpointV2 string
+	//go:embed testdata/kubelet-1.37.json
+	checkpointV4 string
 )
+
+const checkpointV3 = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":1586839353}`
 
 func TestCheckpointOfKubelet(t *testing.T) {
 	want := cpus.Checkpoint{Policy: "static", Shared: cpuset.New(0, 1, 4, 5, 6, 7), Exclusive: cpus.Assignments{
 		"0b6e9b3c-1111-4222-8333-444455556666": {"main": cpuset.New(2), "side-car": cpuset.New(3)},
 	}}
-	for _, data := range []string{checkpointV2, checkpointV3, strings.ReplaceAll(checkpointV2, "2999940735", "0")} {
+	for _, data := range []string{checkpointV2, checkpointV3, strings.ReplaceAll(checkpointV2, "2999940735", "0"),
+		checkpointV4, strings.Replace(checkpointV4, `"main":"2"`, `"main":"4"`, 1)} {
 		got, err := cpus.ParseCheckpoint([]byte(data))
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
@@ -34,13 +41,17 @@ func TestCheckpointOfKubelet(t *testing.T) {
 func TestBadCheckpoints(t *testing.T) {
 	for data, want := range map[string]string{
 		"": "unexpected end",
-		strings.ReplaceAll(checkpointV2, `"main":"2"`, `"main":"4"`): "its checksum is wrong",
-		`{"policyName":"static","defaultCpuSet":"0-x"}`:              "defaultCpuSet",
-		`{"policyName":"static","defaultCpuSet":"0-1000000000"}`:     "no ID as long",
-		`{"policyName":"static","entries":{"a":{"b":"c"}}}`:          `container "b" of pod "a"`,
-		`{"policyName":"static","entries":{"a":[]}}`:                 `its entry "a"`,
-		`{"policyName":"static","entries":{"4711":"2-3"}}`:           "a kubelet before 1.18",
-		`{"policyName":"static","podEntries":{"a":{"cpuSet":"1"}}}`:  "PodLevelResourceManagers",
+		strings.ReplaceAll(checkpointV2, `"main":"2"`, `"main":"4"`):                      "its checksum is wrong",
+		strings.Replace(checkpointV4, `main\":\"2`, `main\":\"4`, 1):                      "its checksum is wrong",
+		strings.Replace(checkpointV4, `"data":"{`, `"was":"{`, 1):                         "its checksum is wrong",
+		`{"policyName":"static","data":"{","dataChecksum":1234}`:                          "its checksum is wrong",
+		`{"data":"{\"podEntries\":{\"a\":{\"cpuSet\":\"1\"}}}","dataChecksum":202317682}`: "PodLevelResourceManagers",
+		`{"policyName":"static","defaultCpuSet":"0-x"}`:                                   "defaultCpuSet",
+		`{"policyName":"static","defaultCpuSet":"0-1000000000"}`:                          "no ID as long",
+		`{"policyName":"static","entries":{"a":{"b":"c"}}}`:                               `container "b" of pod "a"`,
+		`{"policyName":"static","entries":{"a":[]}}`:                                      `its entry "a"`,
+		`{"policyName":"static","entries":{"4711":"2-3"}}`:                                "a kubelet before 1.18",
+		`{"policyName":"static","podEntries":{"a":{"cpuSet":"1"}}}`:                       "PodLevelResourceManagers",
 	} {
 		_, err := cpus.ParseCheckpoint([]byte(data))
 		assert.ErrorContains(t, err, want, data)
@@ -50,6 +61,7 @@ func TestBadCheckpoints(t *testing.T) {
 func FuzzParseCheckpoint(f *testing.F) {
 	f.Add([]byte(checkpointV2))
 	f.Add([]byte(checkpointV3))
+	f.Add([]byte(checkpointV4))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := cpus.ParseCheckpoint(data)
 		if err != nil {

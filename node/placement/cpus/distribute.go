@@ -5,8 +5,9 @@ import (
 )
 
 // distribute takes the CPUs evenly from as few memory nodes as possible, in units of so many CPUs (KEP-2902), and
-// reports whether it could. Of as many nodes it takes those after which the free CPUs of all nodes are the most even.
-func (p *picker) distribute(unit int) bool {
+// reports whether it could. Of as many nodes it takes those after which the free CPUs of all nodes are the most even;
+// with bySocket, those of one socket if there are such, also if they give different numbers of CPUs.
+func (p *picker) distribute(unit int, bySocket bool) bool {
 	if p.need == 0 {
 		return true
 	}
@@ -17,10 +18,10 @@ func (p *picker) distribute(unit int) bool {
 	for k := (units-1)/unitsPerNode + 1; k <= min(units, len(nodes)); k++ {
 		best, found := spread{balance: math.MaxFloat64}, false
 		for nodes := range combinations(nodes, k) {
-			if s, ok := p.spread(nodes, unit); ok && s.balance < best.balance {
+			if s, ok := p.spread(nodes, unit, bySocket); ok && s.better(best) {
 				best, found = s, true
 			}
-			if best.balance == 0 {
+			if best.balance == 0 && best.together == bySocket {
 				break
 			}
 		}
@@ -49,17 +50,31 @@ type spread struct {
 	// turn.
 	nodes, more []int
 	each        int
+	// together means that all are of one socket, if that matters.
+	together bool
 	// balance is the standard deviation of the free CPUs of all nodes afterwards.
 	balance float64
 }
 
+func (s spread) better(than spread) bool {
+	if s.together != than.together {
+		return s.together
+	}
+	return s.balance < than.balance
+}
+
 // spread returns how the nodes serve the need, if they can.
-func (p *picker) spread(nodes []int, unit int) (s spread, ok bool) {
+func (p *picker) spread(nodes []int, unit int, bySocket bool) (s spread, ok bool) {
+	s = spread{nodes: nodes, each: p.need / len(nodes) / unit * unit, balance: math.MaxFloat64}
 	total := 0
 	for _, g := range nodes {
-		total += p.count[node][g] / unit * unit
+		units := p.count[node][g] / unit * unit
+		total += units
+		if bySocket {
+			s.each = min(s.each, units)
+		}
 	}
-	s = spread{nodes: nodes, each: p.need / len(nodes) / unit * unit, balance: math.MaxFloat64}
+	s.together = bySocket && p.ofOneSocket(nodes)
 	if total < p.need {
 		return s, false
 	}
@@ -105,6 +120,19 @@ func (p *picker) spread(nodes []int, unit int) (s spread, ok bool) {
 		}
 	}
 	return s, s.more != nil
+}
+
+// ofOneSocket reports whether all CPUs of the nodes are in one socket.
+func (p *picker) ofOneSocket(nodes []int) bool {
+	first := p.of[socket][p.groups[node][nodes[0]].cpus[0]]
+	for _, g := range nodes {
+		for _, i := range p.groups[node][g].cpus {
+			if p.of[socket][i] != first {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // packIn takes n CPUs of one node.

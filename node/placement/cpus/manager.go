@@ -228,7 +228,7 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 	}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
 		held, _ := podspec.FindContainer(&req.Held.Spec, c.Name)
-		if held == nil || kind == podspec.InitContainer && !podspec.IsSidecar(c) {
+		if held == nil || kind == podspec.EphemeralContainer {
 			continue
 		}
 		if c.Resources.Requests.Cpu().Cmp(*held.Resources.Requests.Cpu()) != 0 ||

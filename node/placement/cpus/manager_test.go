@@ -273,6 +273,13 @@ func TestResize(t *testing.T) {
 	refusal := (*runtime.TerminalError)(nil)
 	require.ErrorAs(t, err, &refusal)
 	assert.Equal(t, v1.PodReasonInfeasible, refusal.Reason)
+	initial := func(cpu string) *v1.Pod {
+		pod := guaranteed("a", 2)
+		pod.Spec.InitContainers = []v1.Container{requesting("init", cpu)}
+		return pod
+	}
+	_, err = m.Admit(lifecycle.AdmitRequest{Pod: initial("3"), Held: initial("2")})
+	require.Error(t, err, "of an init container")
 	more := guaranteed("a", 2)
 	more.Spec.Containers[0] = requesting("main", "2")
 	for _, list := range []v1.ResourceList{more.Spec.Containers[0].Resources.Limits,

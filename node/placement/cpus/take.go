@@ -27,7 +27,7 @@ func (l *layout) take(free cpuset.CPUSet, n int, opts PolicyOptions) (cpuset.CPU
 		if opts.FullPCPUsOnly {
 			unit = l.perGroup(core)
 		}
-		if n%unit == 0 && p.distribute(unit) {
+		if n%unit == 0 && p.distribute(unit, opts.AlignBySocket) {
 			return p.taken(), nil
 		}
 		opts.PreferUncoreCache = false

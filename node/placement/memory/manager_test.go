@@ -546,7 +546,8 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, errors.Join(m.Restore(), m.Restore()))
 }
 
-// The state is that of kubelet 1.36.3 for the same pods on the same machine, and each can be read by the other one.
+// The state is that of kubelet 1.36.3 for the same pods on the same machine, and each can be read by the other one, and
+// by 1.37.2.
 func TestAsKubelet(t *testing.T) {
 	kubelets, err := os.ReadFile("internal/state/testdata/kubelet.json")
 	require.NoError(t, err)

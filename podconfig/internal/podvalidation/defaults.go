@@ -11,15 +11,19 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// SetDefaults sets the defaults of a pod in place, as the API server (1.36) does, so that
+// SetDefaults sets the defaults of a pod in place, as the API server (1.37) does, so that
 // a pod from a manifest is as it would be in a cluster. It ignores volume types that need
 // an API server or are no longer served.
 func SetDefaults(pod *v1.Pod) {
 	SetContainerDefaults(pod)
-	SetResourceDefaults(pod)
+	if r := pod.Spec.Resources; r != nil && len(r.Limits)+len(r.Requests) > 0 {
+		setHugePageLimits(pod, r)
+		setRequests(pod, r)
+		setLimits(pod, r)
+	}
 }
 
-// SetContainerDefaults is SetDefaults without SetResourceDefaults.
+// SetContainerDefaults is SetDefaults without pod-level resources.
 func SetContainerDefaults(pod *v1.Pod) {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.VolumeSource == (v1.VolumeSource{}) {
@@ -208,29 +212,43 @@ func defaultRequests(r *v1.ResourceRequirements) {
 }
 
 // SetResourceDefaults sets the defaults of pod-level resources (KEP-2837) from the
-// resources of the containers. These must have their defaults.
+// resources of the containers, as the API server and kubelet up to 1.36 do. The containers must have their defaults.
 func SetResourceDefaults(pod *v1.Pod) {
 	r := pod.Spec.Resources
 	if r == nil {
 		return
 	}
 	if len(r.Limits) > 0 || len(r.Requests) > 0 {
-		for name, limit := range resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}) {
-			if !isHugePages(name) || !resourcehelper.IsSupportedPodLevelResource(name) {
-				continue
-			}
-			_, requested := r.Requests[name]
-			if _, limited := r.Limits[name]; !requested && !limited {
-				if r.Limits == nil {
-					r.Limits = v1.ResourceList{}
-				}
-				r.Limits[name] = limit.DeepCopy()
-			}
+		setHugePageLimits(pod, r)
+	}
+	if len(r.Limits) > 0 {
+		setRequests(pod, r)
+	}
+}
+
+// setHugePageLimits sets the limits of huge pages of the pod that has none to those of its containers.
+func setHugePageLimits(pod *v1.Pod, r *v1.ResourceRequirements) {
+	for name, limit := range resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}) {
+		_, requested := r.Requests[name]
+		if isHugePages(name) && !requested {
+			setLimit(r, name, limit)
 		}
 	}
-	if len(r.Limits) == 0 {
+}
+
+// setLimit sets the limit of a resource that has none.
+func setLimit(r *v1.ResourceRequirements, name v1.ResourceName, q resource.Quantity) {
+	if _, limited := r.Limits[name]; limited || !resourcehelper.IsSupportedPodLevelResource(name) {
 		return
 	}
+	if r.Limits == nil {
+		r.Limits = v1.ResourceList{}
+	}
+	r.Limits[name] = q.DeepCopy()
+}
+
+// setRequests sets the requests that are missing to those of the containers, or else to the limits.
+func setRequests(pod *v1.Pod, r *v1.ResourceRequirements) {
 	requests := r.Requests
 	if requests == nil {
 		requests = v1.ResourceList{}
@@ -250,6 +268,25 @@ func SetResourceDefaults(pod *v1.Pod) {
 	}
 	if len(requests) > 0 {
 		r.Requests = requests
+	}
+}
+
+// setLimits sets the limits that are missing, of resources that the pod requests and each container limits, to the
+// limits of the containers together, or else to the request (PodLevelResourcesFixDefaulting of Kubernetes 1.37).
+func setLimits(pod *v1.Pod, r *v1.ResourceRequirements) {
+	limits := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	for name, request := range r.Requests {
+		everywhere := true
+		for kind, c := range podspec.Containers(&pod.Spec) {
+			_, limited := c.Resources.Limits[name]
+			everywhere = everywhere && (limited || kind == podspec.EphemeralContainer)
+		}
+		if limit, ok := limits[name]; ok && everywhere {
+			if request.Cmp(limit) > 0 {
+				limit = request
+			}
+			setLimit(r, name, limit)
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ type Options struct {
 type AllowedRefs struct{ Env, PullSecrets, Volumes, All bool }
 
 // Validate checks a pod that has its defaults. It checks the fields that a node acts on, as
-// the API server (1.36) checks them on creation: metadata, containers, ports,
+// the API server (1.37) checks them on creation: metadata, containers, ports,
 // environment, volumes and mounts, probes and hooks, resources, security, DNS and host
 // names, tolerations. It ignores fields for schedulers, Windows options, and the content
 // of network volumes. The fields of the errors are those of the API server, below root.

@@ -85,7 +85,12 @@ func (c *checker) handler(path *field.Path, h handler) {
 	})
 	action("httpGet", h.httpGet != nil, func(path *field.Path) { c.httpGet(path, h.httpGet) })
 	action("tcpSocket", h.tcpSocket != nil, func(path *field.Path) { c.port(path.Child("port"), h.tcpSocket.Port) })
-	action("grpc", h.grpc != nil, func(path *field.Path) { c.port(path.Child("port"), intstr.FromInt32(h.grpc.Port)) })
+	action("grpc", h.grpc != nil, func(path *field.Path) {
+		c.port(path.Child("port"), intstr.FromInt32(h.grpc.Port))
+		if h.grpc.Mode != nil {
+			supported(c, path.Child("mode"), *h.grpc.Mode, v1.GRPCProbeModePlaintext, v1.GRPCProbeModeTLS)
+		}
+	})
 	action("sleep", h.sleep != nil, func(path *field.Path) {
 		grace := c.spec.TerminationGracePeriodSeconds
 		if s := h.sleep.Seconds; grace != nil && (s < 0 || s > *grace) {
@@ -106,6 +111,17 @@ func (c *checker) httpGet(path *field.Path, h *v1.HTTPGetAction) {
 	supported(c, path.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 	for _, header := range h.HTTPHeaders {
 		c.invalid(path.Child("httpHeaders"), header.Name, validation.IsHTTPHeaderName(header.Name)...)
+	}
+	if h.Protocol == nil {
+		return
+	}
+	supported(c, path.Child("protocol"), *h.Protocol, v1.HTTPProtocolHTTP1, v1.HTTPProtocolHTTP2)
+	switch {
+	case *h.Protocol != v1.HTTPProtocolHTTP2:
+	case h.Scheme != v1.URISchemeHTTP:
+		c.invalid(path.Child("protocol"), *h.Protocol, "is only supported with HTTP (H2C)")
+	case h.Host != "":
+		c.invalid(path.Child("host"), h.Host, "must be empty when `protocol` is \"HTTP2\"")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -63,6 +64,9 @@ func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 	case "emptyDir":
 		c.forbiddenIf(s.EmptyDir.SizeLimit != nil && s.EmptyDir.SizeLimit.Sign() < 0, path.Child("sizeLimit"),
 			"SizeLimit field must be a valid resource quantity")
+		if m := s.EmptyDir.Mode; m != nil && (*m < 0 || *m > 0o1777) {
+			c.invalid(path.Child("mode"), *m, "must be a number between 0 and 01777 (octal), both inclusive")
+		}
 	case "hostPath":
 		c.hostPath(path, s.HostPath)
 	case "secret":
@@ -70,15 +74,18 @@ func (c *checker) volumeSource(path *field.Path, s *v1.VolumeSource) {
 			c.required(path.Child("secretName"), "")
 		}
 		c.fileMode(path.Child("defaultMode"), s.Secret.DefaultMode)
+		c.user(path.Child("defaultUser"), s.Secret.DefaultUser)
 		c.keys(path.Child("items"), s.Secret.Items)
 	case "configMap":
 		if s.ConfigMap.Name == "" {
 			c.required(path.Child("name"), "")
 		}
 		c.fileMode(path.Child("defaultMode"), s.ConfigMap.DefaultMode)
+		c.user(path.Child("defaultUser"), s.ConfigMap.DefaultUser)
 		c.keys(path.Child("items"), s.ConfigMap.Items)
 	case "downwardAPI":
 		c.fileMode(path.Child("defaultMode"), s.DownwardAPI.DefaultMode)
+		c.user(path.Child("defaultUser"), s.DownwardAPI.DefaultUser)
 		for i := range s.DownwardAPI.Items {
 			c.downwardFile(path, &s.DownwardAPI.Items[i])
 		}
@@ -105,6 +112,7 @@ func (c *checker) keys(path *field.Path, items []v1.KeyToPath) {
 		}
 		c.volumeFile(path.Child("path"), item.Path)
 		c.fileMode(path.Child("mode"), item.Mode)
+		c.user(path.Child("user"), item.User)
 	}
 }
 
@@ -113,6 +121,7 @@ func (c *checker) keys(path *field.Path, items []v1.KeyToPath) {
 // account tokens.
 func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 	c.fileMode(path.Child("defaultMode"), p.DefaultMode)
+	c.user(path.Child("defaultUser"), p.DefaultUser)
 	files := unique[string]{}
 	add := func(file string) {
 		if file != "" {
@@ -141,9 +150,11 @@ func (c *checker) projected(path *field.Path, p *v1.ProjectedVolumeSource) {
 		}
 		if b := s.ClusterTrustBundle; b != nil {
 			c.volumeFile(path.Child("path"), b.Path)
+			c.user(source.Child("clusterTrustBundle", "user"), b.User)
 			add(b.Path)
 		}
 		if p := s.PodCertificate; p != nil {
+			c.user(source.Child("podCertificate", "user"), p.User)
 			for _, f := range [...]struct{ name, path string }{
 				{"credentialBundlePath", p.CredentialBundlePath}, {"keyPath", p.KeyPath},
 				{"certificateChainPath", p.CertificateChainPath},
@@ -181,6 +192,7 @@ func (c *checker) token(volume, path *field.Path, t *v1.ServiceAccountTokenProje
 	} else if s != nil && *s > maxTokenSeconds {
 		c.invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds")
 	}
+	c.user(path.Child("user"), t.User)
 	// This is the field that the API server reports.
 	c.volumeFile(volume.Child("path"), t.Path)
 }
@@ -235,6 +247,7 @@ func (c *checker) downwardFile(path *field.Path, f *v1.DownwardAPIVolumeFile) {
 		c.required(path, "one of fieldRef and resourceFieldRef is required")
 	}
 	c.fileMode(path.Child("mode"), f.Mode)
+	c.user(path.Child("user"), f.User)
 }
 
 // volumeFile checks the path of a file in a volume. Names that begin with two dots are
@@ -252,6 +265,13 @@ func (c *checker) volumeFile(path *field.Path, value string) {
 func (c *checker) fileMode(path *field.Path, mode *int32) {
 	if mode != nil && (*mode < 0 || *mode > 0o777) {
 		c.invalid(path, *mode, "must be a number between 0 and 0777 (octal), both inclusive")
+	}
+}
+
+// user checks the owner of files.
+func (c *checker) user(path *field.Path, user *int64) {
+	if user != nil {
+		c.invalid(path, *user, validation.IsValidUserID(*user)...)
 	}
 }
 

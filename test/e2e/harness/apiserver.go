@@ -105,7 +105,9 @@ func NewAPIServer(t testing.TB) *APIServer {
 		"--service-cluster-ip-range", "10.99.0.0/24", "--endpoint-reconciler-type", "none",
 		"--token-auth-file", s.path("tokens.csv"), "--authorization-mode", "AlwaysAllow",
 		"--disable-admission-plugins", strings.Join(admissionPlugins, ","),
-		"--allow-privileged", "--profiling=false", "--feature-gates", "ContainerStopSignals=true")
+		"--allow-privileged", "--profiling=false", "--feature-gates", "ContainerStopSignals=true,"+
+			"EmptyDirVolumeMode=true,AtomicWriteVolumeUserFields=true,GRPCContainerProbeTLS=true,"+
+			"VolumeBindMountOptions=true")
 	if err != nil {
 		t.Fatal(err)
 	}

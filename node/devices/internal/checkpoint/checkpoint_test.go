@@ -13,7 +13,7 @@ import (
 )
 
 // The files in testdata were written by the packages checkpointmanager and cm/devicemanager/checkpoint of kubelet
-// 1.36.3.
+// 1.36.3. 1.37.2 writes the same, see TestCheckpointsOfKubelets in test/e2e.
 func TestFilesOfKubelet(t *testing.T) {
 	for _, name := range []string{"kubelet_internal_checkpoint", "empty"} {
 		content, err := os.ReadFile("testdata/" + name)

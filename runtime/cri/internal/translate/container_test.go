@@ -97,6 +97,20 @@ func TestOOMScoreCapacity(t *testing.T) {
 	assert.Equal(t, int64(3), oomScoreAdj(in), "more than there is")
 }
 
+// A pod that requests less than its containers takes nothing from what they request. Validation refuses it.
+func TestOOMScoreOfASmallPod(t *testing.T) {
+	in := sample(func(c *Container) {
+		c.Spec.Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+	})
+	in.Pod.Node.MemoryCapacity = 4 << 30
+	in.Pod.Spec.Spec.Containers = []v1.Container{*in.Spec}
+	in.Pod.Spec.Spec.Resources = &v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("512Mi")}}
+	assert.Equal(t, int64(750), oomScoreAdj(in))
+	in.Pod.Spec.Spec.Resources.Requests[v1.ResourceMemory] = resource.MustParse("2Gi")
+	assert.Equal(t, int64(500), oomScoreAdj(in))
+}
+
 func TestNodeCritical(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{PriorityClassName: systemNodeCritical}}
 	assert.False(t, isNodeCritical(pod))

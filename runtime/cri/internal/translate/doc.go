@@ -14,7 +14,7 @@
 //
 // # Guarantees
 //
-// The output is the same as that of kubelet 1.36, so that this agent and a kubelet can take
+// The output is the same as that of kubelet 1.37, so that this agent and a kubelet can take
 // over the pods of each other, with these intended differences:
 //
 //   - Environment variables and DNS options are in the order of their declaration; in

@@ -62,7 +62,7 @@ func podMemoryShare(pod *v1.Pod) int64 {
 	}
 	containers := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
 	rest := pod.Spec.Resources.Requests.Memory().Value() - containers.Memory().Value()
-	return rest / int64(max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 1))
+	return max(rest, 0) / int64(max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 1))
 }
 
 // isNodeCritical reports whether the pod has the class of pods that the node needs. A

@@ -45,8 +45,8 @@ type Block struct {
 // ContainerMemoryAssignments has the blocks of containers, by the UID of the pod and the name of the container.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// File is the content of a file, as kubelet writes it by default. Its checksum is 0 in files of kubelets before they
-// had one.
+// File is the content of a file, as kubelet 1.36 writes it by default; later versions read it, too. Its checksum is 0 in
+// files of kubelets before they had one, and in the content of files of kubelet since 1.37.
 type File struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
@@ -61,11 +61,8 @@ const (
 	noPods = "PodEntries:(state.PodMemoryAssignments)map[] "
 )
 
-var (
-	errChecksum = errors.New("its checksum is wrong: the file was changed or not written to its end")
-	errPods     = errors.New("it has memory of pods as a whole (feature gate PodLevelResourceManagers), which is " +
-		"not supported")
-)
+var errPods = errors.New("it has memory of pods as a whole (feature gate PodLevelResourceManagers), which is " +
+	"not supported")
 
 // Parse returns the content of a file.
 func Parse(data []byte) (*File, error) {
@@ -74,6 +71,10 @@ func Parse(data []byte) (*File, error) {
 		PodEntries map[string]json.RawMessage `json:"podEntries"`
 	}
 	in.File = File{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
+	data, err := checkpoint.Unwrap(data)
+	if err != nil {
+		return nil, err
+	}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func Parse(data []byte) (*File, error) {
 	sum := f.Checksum
 	f.Checksum = 0
 	if sum != 0 && sum != checkpoint.Sum(f, kind, "") && sum != checkpoint.Sum(f, kind, noPods) {
-		return nil, errChecksum
+		return nil, checkpoint.ErrChecksum
 	}
 	if f.Entries == nil {
 		f.Entries = ContainerMemoryAssignments{}
