@@ -52,8 +52,8 @@ type ImageOptions struct {
 	// Listed receives each list of the images of the runtime. It may keep the list. If it is not nil, images are listed
 	// also while the policy is disabled, and when Run begins. nil: none.
 	Listed func(list runtime.ImageList)
-	// Observer receives events about the node, ImageGCFailed, FreeDiskSpaceFailed and InvalidDiskCapacity and InvalidImageID, and each
-	// [ImageCollection].
+	// Observer receives events about the node, ImageGCFailed, FreeDiskSpaceFailed, InvalidDiskCapacity and
+	// InvalidImageID, and each [ImageCollection].
 	runtime.Observer
 }
 

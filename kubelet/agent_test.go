@@ -181,7 +181,7 @@ func TestCgroups(t *testing.T) {
 	ctx := t.Context()
 	s, err := program.Parse([]string{"--container-runtime-endpoint", b.endpoint, "--root-dir", b.root})
 	require.NoError(t, err)
-	rt, cgroups, err := dialRuntime(ctx, s, nil, true, nil, logr.Discard())
+	rt, cgroups, err := dialRuntime(ctx, s, nil, true, nil, nil, logr.Discard())
 	require.NoError(t, err)
 	defer func() { _ = rt.Close() }()
 	require.NoError(t, rt.Check(ctx))

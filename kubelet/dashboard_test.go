@@ -125,16 +125,16 @@ func (p page) has(selector string) bool {
 	return false
 }
 
-// emptyPanels returns the panels that are empty by docs/operate/metrics.md: on every node, and on a node without a
-// cluster.
-func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
+// emptyPanels returns the panels that are empty by docs/operate/metrics.md: on every node, on a node without a cluster,
+// and on one without cgroups of pods, which those of tests have if root runs them.
+func emptyPanels(t *testing.T) (always, standalone, without map[string]bool) {
 	t.Helper()
 	data, err := os.ReadFile("../docs/operate/metrics.md")
 	require.NoError(t, err)
 	_, section, ok := strings.Cut(string(data), "### Kubelet\n")
 	require.True(t, ok)
 	section, _, _ = strings.Cut(section, "\n#")
-	always, standalone = map[string]bool{}, map[string]bool{}
+	always, standalone, without = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(section) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 || strings.HasPrefix(line, "| panel") || strings.HasPrefix(line, "|---") {
@@ -144,20 +144,23 @@ func emptyPanels(t *testing.T) (always, standalone map[string]bool) {
 		if strings.Contains(cells[3], "without a cluster") {
 			panels = standalone
 		}
+		if strings.Contains(cells[3], "without cgroups") {
+			panels = without
+		}
 		for title := range strings.SplitSeq(cells[1], ",") {
 			panels[strings.TrimSpace(title)] = true
 		}
 	}
 	require.NotEmpty(t, always)
 	require.NotEmpty(t, standalone)
-	return always, standalone
+	return always, standalone, without
 }
 
 // The panels of the dashboard "Kubelet" show an agent, except for those that docs/operate/metrics.md names:
 // each series that their queries read is on /metrics, with its labels.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
-	always, standalone := emptyPanels(t)
+	always, standalone, without := emptyPanels(t)
 	// It has no event stream, so it is listed each second; one of its calls fails.
 	b := newBenchOn(t, fake.Options{Without: []string{"GetContainerEvents"}})
 	b.rt.Inject(fake.Fault{Call: "ListPodSandbox", Skip: 2, Times: 1, Err: errors.New("busy")})
@@ -173,7 +176,7 @@ func TestDashboard(t *testing.T) {
 		_, text := ask(t, port, http.MethodGet, "/metrics", "")
 		shown, missing = pageOf(t, text), nil
 		for _, p := range kubeletDashboard() {
-			if !always[p.title] && !standalone[p.title] {
+			if !always[p.title] && !standalone[p.title] && !without[p.title] {
 				missing = append(missing, p.missing(shown)...)
 			}
 		}
@@ -186,7 +189,7 @@ func TestDashboard(t *testing.T) {
 			assert.Len(t, p.missing(shown), len(p.series), "%s is not empty", p.title)
 		}
 	}
-	for _, empty := range []map[string]bool{always, standalone} {
+	for _, empty := range []map[string]bool{always, standalone, without} {
 		for title := range empty {
 			assert.True(t, titles[title], "the dashboard has no panel %q", title)
 		}
@@ -195,7 +198,7 @@ func TestDashboard(t *testing.T) {
 
 // The panels of requests to an API server show those of an agent that is in a cluster.
 func TestDashboardInACluster(t *testing.T) {
-	_, standalone := emptyPanels(t)
+	_, standalone, _ := emptyPanels(t)
 	apiServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		code, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/"))
 		assert.NoError(t, err)

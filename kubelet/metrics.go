@@ -25,8 +25,8 @@ type metrics struct {
 	// slis answers /metrics/slis.
 	registry              prometheus.Registerer
 	podResources          *prommetrics.PodResources
-	pods                  *prommetrics.PodsAPI
 	setFeature            func(name, stage string, enabled bool)
+	pods                  *prommetrics.PodsAPI
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
@@ -83,7 +83,8 @@ func newMetrics(log logr.Logger) (*metrics, error) {
 		return nil, err
 	}
 	return &metrics{
-		setFeature: setFeature, pods: pods, podResources: podResources, rest: rest, requests: requests, health: health,
+		setFeature: setFeature, pods: pods,
+		podResources: podResources, rest: rest, requests: requests, health: health,
 		agent: agent, cri: calls.Measure, registry: reg,
 		handler: prommetrics.Handler(reg, log), probes: prommetrics.Handler(probes, log),
 		slis: prommetrics.Handler(slis, log),

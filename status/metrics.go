@@ -28,9 +28,9 @@ type (
 		Took time.Duration
 	}
 	// StartDelivered is a pod whose status the sink has accepted for the first time with all containers running:
-	// kubelet_pod_start_total_duration_seconds, and kubelet_pod_start_sli_duration_seconds without the time of pulls and
-	// init containers. There is none for static pods, and for a pod that had a status when this Store received it, as
-	// after a restart of the agent.
+	// kubelet_pod_start_total_duration_seconds, and kubelet_pod_start_sli_duration_seconds without the time of pulls
+	// and init containers. There is none for static pods, and for a pod that had a status when this Store received it,
+	// as after a restart of the agent.
 	StartDelivered struct {
 		// Pod and Status must not be changed.
 		Pod    *v1.Pod

@@ -73,7 +73,8 @@ func (h *PodHandler) evict(list []lifecycle.Preemption, by *v1.Pod) {
 	}
 	for _, e := range list {
 		late := time.AfterFunc(limitOf(e), func() {
-			h.emit(e.Pod, v1.EventTypeWarning, lifecycle.ReasonExceededGracePeriod, lifecycle.MessageExceededGracePeriod)
+			h.emit(e.Pod, v1.EventTypeWarning, lifecycle.ReasonExceededGracePeriod,
+				lifecycle.MessageExceededGracePeriod)
 		})
 		kill := &podworkers.KillOptions{Done: func() { late.Stop(); ended() }}
 		if !h.deps.Workers.State(e.Pod.UID).TerminationRequested() {

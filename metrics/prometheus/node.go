@@ -42,8 +42,8 @@ func RegisterNode(reg prometheus.Registerer, node, version string) error {
 	return collector.Register(reg, "node", collector.Group{name, build})
 }
 
-// RegisterFeature registers kubernetes_feature_enabled, and returns a function that sets a feature of the stage "ALPHA",
-// "BETA" or "DEPRECATED", or "" for GA.
+// RegisterFeature registers kubernetes_feature_enabled, and returns a function that sets a feature of the stage
+// "ALPHA", "BETA" or "DEPRECATED", or "" for GA.
 func RegisterFeature(reg prometheus.Registerer) (set func(name, stage string, enabled bool), err error) {
 	features := collector.Gauges(prometheus.Opts{
 		Name: "kubernetes_feature_enabled",

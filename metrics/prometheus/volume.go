@@ -19,7 +19,8 @@ type Volumes struct {
 	duration *prometheus.HistogramVec
 	// seLinux has claims whose containers differ in their labels; refused are those whose pods do not start.
 	refused, allowed *prometheus.GaugeVec
-	total            *prometheus.Desc
+
+	total *prometheus.Desc
 
 	mu   sync.Mutex
 	pods map[types.UID]volume.PodVolumes
@@ -41,7 +42,8 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 		"Number of times that a volume was refused because containers of the pod have different SELinux labels.")
 	m.allowed = conflicts("volume_manager_selinux_pod_context_mismatch_warnings_total",
 		"Number of times that a volume was set up although containers of the pod have different SELinux labels.")
-	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed, totalVolumes{m}}); err != nil {
+	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed,
+		totalVolumes{m}}); err != nil {
 		return nil, err
 	}
 	return m, nil

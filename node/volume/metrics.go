@@ -22,17 +22,6 @@ type TearDownCall struct {
 	Err    error
 }
 
-// SELinuxConflict is the measurement of a claim whose containers have different SELinux labels:
-// volume_manager_selinux_pod_context_mismatch_errors_total, and _warnings_total if the claim is not refused.
-type SELinuxConflict struct {
-	// AccessMode is RWX, ROX, RWO or RWOP.
-	AccessMode string
-	Refused    bool
-}
-
-// IsMeasurement implements [runtime.Measurement].
-func (SELinuxConflict) IsMeasurement() {}
-
 // PodVolumes is the measurement of the volumes of a pod by their plugins, after each call of SetUp or TearDown of the
 // [Manager]: those that the pod is to have, and those that it has. Both are nil when nothing of them is left.
 // volume_manager_total_volumes in the states desired_state_of_world and actual_state_of_world.
@@ -43,6 +32,17 @@ type PodVolumes struct {
 
 // IsMeasurement implements [runtime.Measurement].
 func (PodVolumes) IsMeasurement() {}
+
+// SELinuxConflict is the measurement of a claim whose containers have different SELinux labels:
+// volume_manager_selinux_pod_context_mismatch_errors_total, and _warnings_total if the claim is not refused.
+type SELinuxConflict struct {
+	// AccessMode is RWX, ROX, RWO or RWOP.
+	AccessMode string
+	Refused    bool
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (SELinuxConflict) IsMeasurement() {}
 
 // IsMeasurement implements [runtime.Measurement].
 func (SetUpCall) IsMeasurement() {}

@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"server":     {"runtime"},
 	"syncloop":   {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "node"},
 	"":           {"runtime", "lifecycle", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "history", "node", "syncloop"},
-	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "node"},
+	"metrics":    {"", "runtime", "podconfig", "pleg", "podworkers", "status", "prober", "gc", "node", "syncloop"},
 	"agenttest":  {"", "runtime", "podconfig", "status"},
 	"cluster":    {"", "runtime", "lifecycle", "podconfig", "podworkers", "status", "history", "node", "syncloop"},
 	"kubelet":    {"", "runtime", "lifecycle", "podconfig", "podworkers", "status", "prober", "gc", "history", "node", "syncloop", "server", "metrics", "pleg", "cluster"},

@@ -67,7 +67,8 @@ func New(ctx context.Context, config kubelet.TracingConfig) (kubelet.Tracer, err
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), sdktrace.WithBatcher(exporter),
-		sdktrace.WithResource(resource.NewSchemaless(semconv.ServiceName("kubelet"), semconv.HostName(config.NodeName))),
+		sdktrace.WithResource(resource.NewSchemaless(semconv.ServiceName("kubelet"),
+			semconv.HostName(config.NodeName))),
 	)
 	return &Tracer{provider, provider.Tracer(scope), config.NodeName}, nil
 }
