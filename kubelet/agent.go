@@ -67,7 +67,8 @@ func runtimeOptions(s *config.Settings, measure runtime.MeasureFunc, log logr.Lo
 	return cri.Options{
 		ImageEndpoint: s.ImageServiceEndpoint,
 		CallTimeout:   s.RuntimeRequestTimeout.Duration,
-		Backoff:       plan.Backoff{Initial: s.FirstBackoff(), Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
+		Backoff: plan.Backoff{Initial: s.FirstBackoff(),
+			Max: s.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 
 		LogLinksDir:         s.LogLinksDir,
 		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
