@@ -73,6 +73,7 @@ func runtimeOptions(s *config.Settings, measure runtime.MeasureFunc, log logr.Lo
 		LogLinksDir:         s.LogLinksDir,
 		SeccompProfileRoot:  filepath.Join(s.RootDir, "seccomp"),
 		SeccompDefault:      *s.SeccompDefault,
+		PodSysctls:          s.DefaultPodSysctls,
 		NoCPUQuota:          !*s.CPUCFSQuota,
 		CPUPeriod:           s.CPUCFSQuotaPeriod.Duration,
 		KillProcessesSingly: ptr.Deref(s.SingleProcessOOMKill, false),

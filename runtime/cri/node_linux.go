@@ -23,6 +23,7 @@ func findNode(opts *Options) *translate.Node {
 		SELinux:             machine.HasSELinux(),
 		SeccompProfileRoot:  opts.SeccompProfileRoot,
 		SeccompDefault:      opts.SeccompDefault,
+		PodSysctls:          opts.PodSysctls,
 		HugepageSizes:       hugepageSizes(),
 	}
 	var info unix.Sysinfo_t

@@ -82,6 +82,9 @@ type Options struct {
 	// SeccompDefault makes RuntimeDefault the profile of containers without a profile
 	// (kubelet's seccompDefault). Default: Unconfined.
 	SeccompDefault bool
+	// PodSysctls are kernel parameters of each pod that has a namespace of its own for them, and does not set them
+	// itself (kubelet's defaultPodSysctls).
+	PodSysctls map[string]string
 	// NoCPUQuota disables the enforcement of CPU limits (kubelet's cpuCFSQuota: false).
 	NoCPUQuota bool
 	// CPUPeriod is the period over which CPU limits are enforced. Default: 100 ms, as in

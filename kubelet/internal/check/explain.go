@@ -65,9 +65,7 @@ func explanations() map[string]explanation {
 	return map[string]explanation{
 		"kernelMemcgNotification":               {matters: "the kernel's signals about memory are always used"},
 		"experimentalAllocatableIgnoreEviction": {matters: "what evictionHard keeps free is never allocatable"},
-		"defaultPodSysctls": {matters: "pods keep the sysctls of the kernel",
-			do: "set them in the pods", security: true},
-		"volumeStatsAggPeriod": {matters: "the usage of volumes is measured when it is asked for"},
+		"volumeStatsAggPeriod":                  {matters: "the usage of volumes is measured when it is asked for"},
 		"volumePluginDir": {matters: "flex volumes are not supported: pods with them " +
 			"cannot start", do: "use other volumes"},
 		"configMapAndSecretChangeDetectionStrategy": {matters: "changes are always found by watches"},

@@ -188,7 +188,6 @@ func (c asKubelet) verdictDiffers() string {
 	name, _, _ := strings.Cut(c.Name, " in ")
 	return map[string]string{
 		"systemCgroups":                     "cgroupRoot is / by default",
-		"defaultPodSysctls":                 without,
 		"a bit out of range":                without,
 		"flag --runonce":                    "kubelet has it no more",
 		"tlsCertFile":                       later,

@@ -70,10 +70,11 @@ func TestCredentialProviders(t *testing.T) {
 	fails("--image-credential-provider-config: stat ", "--image-credential-provider-config=absent", bin)
 	fails("--image-credential-provider-bin-dir: directory of credential providers: ", config,
 		"--image-credential-provider-bin-dir=absent")
-	fails(`provider "ecr" has tokenAttributes, and the feature gate `+providerTokens+` is off`, config, bin,
-		"--feature-gates="+providerTokens+"=false")
+	const gate = "KubeletServiceAccountTokenForCredentialProviders"
+	fails(`provider "ecr" has tokenAttributes, and the feature gate `+gate+` is off`, config, bin,
+		"--feature-gates="+gate+"=false")
 	put(providers)
-	_, err = program.Parse([]string{config, bin, "--feature-gates=" + providerTokens + "=false"})
+	_, err = program.Parse([]string{config, bin, "--feature-gates=" + gate + "=false"})
 	require.NoError(t, err)
 	put(providers + "  args: 5\n")
 	fails("--image-credential-provider-config: "+file+": ", config, bin)

@@ -88,6 +88,27 @@ func TestGatesOfFeatures(t *testing.T) {
 	}
 }
 
+// Sysctls of all pods need their gate, and are checked.
+func TestDefaultPodSysctls(t *testing.T) {
+	const gate = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: "
+	s, err := parsed(t, header+gate+"{net/core/somaxconn: '1024', kernel.sem: '1'}\n", endpointFlag)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"net/core/somaxconn": "1024", "kernel.sem": "1"}, s.DefaultPodSysctls)
+	assert.Empty(t, s.Warnings)
+	_, err = parsed(t, header+gate+"{kernel.sem: '1'}\n", embedded)
+	require.ErrorContains(t, err, "only pods of a container runtime")
+	for given, want := range map[string]string{
+		"defaultPodSysctls: {kernel.sem: '1'}":                      "needs the feature gate DefaultPodSysctls",
+		gate + "{'Kernel!': '1'}":                                   "must have at most",
+		gate + "{kernel.hostname: '1'}":                             "not known to have a value for each pod",
+		gate + "{'kernel.msg*': '1'}":                               "must be one",
+		gate + "{net.core.somaxconn: '1', net/core/somaxconn: '1'}": "is there twice",
+	} {
+		_, err := parsed(t, header+given+"\n", endpointFlag)
+		require.ErrorContains(t, err, want, given)
+	}
+}
+
 func TestTheGateOfThePeriod(t *testing.T) {
 	_, err := parsed(t, header+"cpuCFSQuotaPeriod: 50ms\nfeatureGates: {CustomCPUCFSQuotaPeriod: false}\n")
 	require.ErrorContains(t, err, "cpuCFSQuotaPeriod 50ms: another period than 100ms needs the feature gate "+

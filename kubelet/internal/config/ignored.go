@@ -9,7 +9,7 @@ func (ignored) String() string   { return "" }
 func (ignored) Set(string) error { return nil }
 func (ignored) Type() string     { return "ignored" }
 
-// ignoredFlags are kubelet's flags (as of 1.36) that take a value and are not
+// ignoredFlags are kubelet's flags (as of 1.37) that take a value and are not
 // implemented here, ignoredSwitches those that need none.
 const (
 	ignoredFlags = `cpu-manager-reconcile-period experimental-mounter-path hairpin-mode

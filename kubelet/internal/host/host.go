@@ -96,6 +96,10 @@ func Decide(s *config.Settings, f Facts) (p Plan) {
 		p.Warnings = append(p.Warnings, "memorySwap.swapBehavior LimitedSwap has no effect on a machine with cgroup "+
 			"v1: containers get no swap")
 	}
+	if f.CgroupV1 && (s.MemoryThrottlingFactor != nil || s.MemoryReservationPolicy == "TieredReservation") {
+		p.Warnings = append(p.Warnings, "memoryThrottlingFactor and memoryReservationPolicy have no effect on a "+
+			"machine with cgroup v1")
+	}
 	p.kernel(s, f)
 	if score := strconv.Itoa(int(*s.OOMScoreAdj)); f.OOMScoreAdj != "" && f.OOMScoreAdj != score &&
 		(s.OnMachine() || s.Embedded || s.Has("oomScoreAdj", "--oom-score-adj")) {

@@ -79,6 +79,7 @@ func TestMemoryWithCgroupV1(t *testing.T) {
 	for content, want := range map[string]Plan{
 		"failCgroupV1: false\nsingleProcessOOMKill: true\n":              {},
 		"failCgroupV1: false\nsingleProcessOOMKill: false\n":             {Refused: []error{errors.New("singleProcessOOMKill: false needs cgroup v2, and the machine has cgroup v1; remove it")}},
+		"failCgroupV1: false\nmemoryThrottlingFactor: 0.9\n":             {Warnings: []string{"memoryThrottlingFactor and memoryReservationPolicy have no effect on a machine with cgroup v1"}},
 		"failCgroupV1: false\nmemorySwap: {swapBehavior: LimitedSwap}\n": {Warnings: []string{"memorySwap.swapBehavior LimitedSwap has no effect on a machine with cgroup v1: containers get no swap"}},
 	} {
 		s := settings(t, content, cri)

@@ -24,9 +24,9 @@ func Sum(checkpoint any, kind, pods string) Checksum {
 // ErrChecksum means that a checkpoint is not as it was written.
 var ErrChecksum = errors.New("its checksum is wrong: the file was changed or not written to its end")
 
-// Unwrap returns the content of a checkpoint of CPUs or memory that kubelet has written since 1.37, which is a text in it
-// with a checksum of its own; the other fields are for earlier versions. It returns one of these versions as it is. The
-// error is [ErrChecksum] or one of JSON.
+// Unwrap returns the content of a checkpoint of CPUs or memory that kubelet has written since 1.37, which is a text in
+// it with a checksum of its own; the other fields are for earlier versions. It returns one of these versions as it is.
+// The error is [ErrChecksum] or one of JSON.
 func Unwrap(data []byte) (content []byte, err error) {
 	var in struct {
 		Data     string   `json:"data"`

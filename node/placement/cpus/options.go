@@ -34,8 +34,8 @@ type PolicyOptions struct {
 	// DistributeNUMA gives CPUs evenly from all memory nodes if more than one is needed (distribute-cpus-across-numa,
 	// KEP-2902).
 	DistributeNUMA bool
-	// AlignBySocket places by sockets instead of memory nodes (align-by-socket, KEP-3327). With DistributeNUMA, the CPUs
-	// are from nodes of one socket if possible.
+	// AlignBySocket places by sockets instead of memory nodes (align-by-socket, KEP-3327). With DistributeNUMA, the
+	// CPUs are from nodes of one socket if possible.
 	AlignBySocket bool
 	// StrictReservation keeps containers without exclusive CPUs off the reserved ones (strict-cpu-reservation,
 	// KEP-4540).

@@ -43,6 +43,8 @@ type Node struct {
 	// SeccompDefault makes RuntimeDefault the seccomp profile of containers without a
 	// profile. Default: Unconfined.
 	SeccompDefault bool
+	// PodSysctls are kernel parameters of each pod that has a namespace of its own for them, and does not set them.
+	PodSysctls map[string]string
 	// MaskedPaths are additional paths to hide from containers, unless procMount is
 	// Unmasked. In kubelet they are the existing paths of
 	// /sys/devices/system/cpu/cpu*/thermal_throttle.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
@@ -36,7 +37,7 @@ func SandboxConfig(in *Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
 		Linux: &criv1.LinuxPodSandboxConfig{
 			CgroupParent:    cmp.Or(in.Edits.CgroupParent, in.CgroupParent),
 			SecurityContext: security,
-			Sysctls:         sysctls(pod),
+			Sysctls:         sysctls(in),
 			Overhead:        overheadResources(in),
 			Resources:       sandboxResources(in),
 		},
@@ -68,8 +69,25 @@ func Warnings(in *Pod) []Warning {
 }
 
 // sysctls returns the kernel parameters of the pod, in the notation with dots.
-func sysctls(pod *v1.Pod) map[string]string {
-	out := map[string]string{}
+func sysctls(in *Pod) map[string]string {
+	pod, out := in.Spec, map[string]string{}
+	for name, value := range in.Node.PodSysctls {
+		name = sysctl.NormalizeName(name)
+		host := true
+		switch namespace, _, _ := sysctl.GetNamespace(name); namespace {
+		case sysctl.IPCNamespace:
+			// Runtimes refuse the identifiers of the next object, kernel.msg_next_id and the like; kubelet leaves them
+			// out.
+			host = pod.Spec.HostIPC || strings.HasSuffix(name, "_next_id")
+		case sysctl.NetNamespace:
+			host = podspec.HasHostNetwork(pod)
+		case sysctl.UserNamespace:
+			host = pod.Spec.HostUsers == nil || *pod.Spec.HostUsers
+		}
+		if !host {
+			out[name] = value
+		}
+	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		for i := range sc.Sysctls {
 			out[sysctl.NormalizeName(sc.Sysctls[i].Name)] = sc.Sysctls[i].Value

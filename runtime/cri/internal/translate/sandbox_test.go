@@ -18,6 +18,30 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
+// The sysctls of all pods are those of a namespace of the pod. Those of the pod win.
+func TestSysctlsOfAllPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1.PodSpec)
+		want   map[string]string
+	}{
+		"own network and IPC": {func(*v1.PodSpec) {}, map[string]string{"net.core.somaxconn": "1", "kernel.msgmax": "2"}},
+		"own users": {func(s *v1.PodSpec) { s.HostUsers, s.HostNetwork, s.HostIPC = new(false), true, true },
+			map[string]string{"user.max_user_namespaces": "3"}},
+		"of the host": {func(s *v1.PodSpec) { s.HostNetwork, s.HostIPC = true, true }, map[string]string{}},
+		"of the pod": {func(s *v1.PodSpec) {
+			s.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net/core/somaxconn", Value: "9"}}}
+		}, map[string]string{"net.core.somaxconn": "9", "kernel.msgmax": "2"}},
+	} {
+		in := sample(func(c *Container) { tc.change(&c.Pod.Spec.Spec) }).Pod
+		in.Edits.UserNamespace = &runtime.UserNamespace{}
+		in.Node.PodSysctls = map[string]string{"net/core/somaxconn": "1", "kernel.msgmax": "2",
+			"user.max_user_namespaces": "3", "kernel.msg_next_id": "4"}
+		config, err := SandboxConfig(in, 0)
+		require.NoError(t, err)
+		assert.Equal(t, tc.want, config.GetLinux().GetSysctls(), name)
+	}
+}
+
 func TestUserNamespaces(t *testing.T) {
 	users := func(first uint32) (*runtime.UserNamespace, *criv1.UserNamespace) {
 		return &runtime.UserNamespace{

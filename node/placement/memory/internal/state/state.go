@@ -45,8 +45,8 @@ type Block struct {
 // ContainerMemoryAssignments has the blocks of containers, by the UID of the pod and the name of the container.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// File is the content of a file, as kubelet 1.36 writes it by default; later versions read it, too. Its checksum is 0 in
-// files of kubelets before they had one, and in the content of files of kubelet since 1.37.
+// File is the content of a file, as kubelet 1.36 writes it by default; later versions read it, too. Its checksum is 0
+// in files of kubelets before they had one, and in the content of files of kubelet since 1.37.
 type File struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
