@@ -15,8 +15,8 @@ import (
 	sigsjson "sigs.k8s.io/json"
 )
 
-// The names and versions are those of kubelet 1.36 and 1.37, which write v1beta1, and also read v1alpha1 of kubelet 1.33
-// and 1.34.
+// The names and versions are those of kubelet 1.36 and 1.37, which write v1beta1, and also read v1alpha1 of
+// kubelet 1.33 and 1.34.
 const (
 	filePrefix = "sha256-"
 	tempSuffix = ".tmp"
