@@ -70,7 +70,7 @@ func TestPodsAPI(t *testing.T) {
 	until := func(last string) {
 		t.Helper()
 		for event := next(); event != last; event = next() {
-			assert.Contains(t, event, "MODIFIED ", last)
+			require.Contains(t, event, "MODIFIED ", last)
 		}
 	}
 	assert.Equal(t, "ADDED web Running", next())

@@ -155,8 +155,8 @@ type ContainerStatus struct {
 	PreStop     *v1.LifecycleHandler
 	Ports       []v1.ContainerPort
 	// User is the user of the first process. StopSignal is the signal that stops the
-	// container. Resources are the ones in force. Each is nil if the runtime does not
-	// report it.
+	// container. Resources are the ones in force; a request of memory among them is the memory that
+	// the cgroup protects. Each is nil if the runtime does not report it.
 	User       *v1.ContainerUser
 	StopSignal *v1.Signal
 	Resources  *v1.ResourceRequirements

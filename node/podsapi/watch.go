@@ -100,6 +100,11 @@ func (s *Server) update(w *watcher, uid types.UID) error {
 		if !known {
 			return nil
 		}
+		if _, ok := s.node.PodStatus(uid); ok && desired { // the status in which it has ended
+			if err := s.send(w, pod); err != nil {
+				return err
+			}
+		}
 		delete(w.sent, uid)
 		ended := &v1.Pod{}
 		ended.Namespace, ended.Name, ended.UID = last.pod.Namespace, last.pod.Name, uid

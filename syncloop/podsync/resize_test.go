@@ -38,6 +38,7 @@ func resizedPod(generation int64, request, limit string) *v1.Pod {
 // withLimit returns a status of the pod, whose container runs with this limit.
 func withLimit(limit string) *runtime.PodStatus {
 	s, inForce := observed(runtime.ContainerRunning, 0), inMemory(limit, limit)
+	delete(inForce.Requests, v1.ResourceMemory) // its cgroup protects none
 	s.Containers[0].Resources = &inForce
 	return s
 }
