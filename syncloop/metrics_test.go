@@ -97,9 +97,9 @@ func TestMeasurementsOfResizes(t *testing.T) {
 func TestAPreemptionThatExceedsItsGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []runtime.Measurement
-		var events []runtime.Event
+		events := make(chan runtime.Event, 10)
 		observer := measured(&got)
-		observer.Event = func(e runtime.Event) { events = append(events, e) }
+		observer.Event = func(e runtime.Event) { events <- e }
 		small, other := makePod("small"), makePod("other")
 		b := newHandler(t, syncloop.HandlerOptions{Observer: observer, Admit: preempting{small, other}})
 		b.HandlePodAdditions([]*v1.Pod{small, other})
@@ -112,15 +112,16 @@ func TestAPreemptionThatExceedsItsGracePeriod(t *testing.T) {
 				u.Kill.Done()
 			}
 		}
-		events = nil
+		for len(events) > 0 {
+			<-events // of the preemption
+		}
 		time.Sleep(44 * time.Second)
-		synctest.Wait()
 		assert.Empty(t, events, "one and a half of 30 s")
 		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, []runtime.Event{{Pod: runtime.RefOf(small), Type: v1.EventTypeWarning,
+		assert.Equal(t, runtime.Event{Pod: runtime.RefOf(small), Type: v1.EventTypeWarning,
 			Reason:  "ExceededGracePeriod",
-			Message: "Container runtime did not kill the pod within specified grace period."}}, events)
+			Message: "Container runtime did not kill the pod within specified grace period."}, <-events)
+		assert.Empty(t, events)
 	})
 }
 
