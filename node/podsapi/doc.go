@@ -9,8 +9,8 @@
 //     have delivered their pods, requests fail with the code FailedPrecondition.
 //   - A watch begins with an ADDED event for each pod and INITIAL_SYNC_COMPLETE. Then each pod that the agent generates
 //     a first status for is ADDED, and MODIFIED when the pod or its status has changed. When the pod has ended and its
-//     volumes are unmounted, it is DELETED, also while a list still has it, after its last status if the agent has it. That
-//     event has its name, namespace and UID.
+//     volumes are unmounted, it is DELETED, also while a list still has it, after its last status if the agent has
+//     it. That event has its name, namespace and UID.
 //   - A watch has at most one event of a pod in its queue: a slow client receives the latest state of each pod, and
 //     misses states in between. It is not disconnected.
 //   - Requests of ListPods and GetPod above the rate are refused with the code ResourceExhausted. The rate is
