@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -104,6 +105,43 @@ var manifestDifferences = []manifestDifference{
 		why:     "An image volume without a reference, which kubelet refuses since 1.37.",
 		version: "1.36", here: regexp.MustCompile(`image\.reference: Required value`),
 	},
+	{
+		why: "Fields that are new in 1.37, which kubelet 1.36 ignores.", version: "1.36",
+		here: regexp.MustCompile(`emptyDir\.mode|grpc\.mode|httpGet\.protocol|bindMountOptions|[uU]ser: Invalid value`),
+		without: func(pod *v1.Pod) {
+			withoutNewFields(reflect.ValueOf(&pod.Spec))
+		},
+	},
+}
+
+// withoutNewFields empties the fields that are new in Kubernetes 1.37.
+func withoutNewFields(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			withoutNewFields(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			withoutNewFields(v.Index(i))
+		}
+	case reflect.Struct:
+		if v.Type().PkgPath() != reflect.TypeFor[v1.Pod]().PkgPath() {
+			return
+		}
+		for f, value := range v.Fields() {
+			switch v.Type().Name() + "." + f.Name {
+			case "EmptyDirVolumeSource.Mode", "GRPCAction.Mode", "HTTPGetAction.Protocol", "VolumeMount.BindMountOptions",
+				"KeyToPath.User", "DownwardAPIVolumeFile.User", "ServiceAccountTokenProjection.User",
+				"ClusterTrustBundleProjection.User", "PodCertificateProjection.User", "SecretVolumeSource.DefaultUser",
+				"ConfigMapVolumeSource.DefaultUser", "DownwardAPIVolumeSource.DefaultUser",
+				"ProjectedVolumeSource.DefaultUser":
+				value.SetZero()
+			default:
+				withoutNewFields(value)
+			}
+		}
+	}
 }
 
 // TestManifestsAsKubelet gives the texts of manifests to kubelet's own sources of files and URLs, and to package

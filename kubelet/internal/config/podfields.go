@@ -45,7 +45,7 @@ func ignoredFields(path string, v reflect.Value, off map[string]string) (all []s
 			all = append(all, ignoredFields(fmt.Sprintf("%s[%d]", path, i), v.Index(i), off)...)
 		}
 	case reflect.Struct:
-		if !strings.HasPrefix(v.Type().PkgPath(), "k8s.io/api/") {
+		if v.Type().PkgPath() != reflect.TypeFor[v1.PodSpec]().PkgPath() {
 			return nil
 		}
 		for f, value := range v.Fields() {
