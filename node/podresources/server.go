@@ -2,7 +2,6 @@ package podresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -43,10 +42,9 @@ type Options struct {
 
 // Server serves the API. It is a component of an agent. Make one with [New].
 type Server struct {
-	path    string
+	socket  *localgrpc.Server
 	sources []Source
 	node    lifecycle.Node
-	opts    Options
 	running atomic.Bool
 }
 
@@ -58,27 +56,17 @@ var (
 // New returns a server on the socket with the path, that of kubelet is pod-resources/kubelet.sock in its root
 // directory.
 func New(path string, sources []Source, opts Options) (*Server, error) {
-	var errs []error
-	if path == "" {
-		errs = append(errs, errors.New("the path of the socket is empty"))
+	socket, err := localgrpc.New(path, opts.QPS, opts.Burst)
+	if err != nil {
+		return nil, fmt.Errorf("podresources: %w", err)
 	}
-	if opts.QPS < 0 || opts.Burst < 0 {
-		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive",
-			opts.QPS, opts.Burst))
+	s := &Server{socket: socket, sources: sources, node: lifecycle.NopNode{}}
+	socket.Done = opts.Request
+	socket.Register = func(r grpc.ServiceRegistrar) {
+		apiv1.RegisterPodResourcesListerServer(r, listerV1{Server: s})
+		apiv1alpha1.RegisterPodResourcesListerServer(r, listerV1alpha1{Server: s})
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("podresources: %w", errors.Join(errs...))
-	}
-	if opts.QPS == 0 {
-		opts.QPS = DefaultQPS
-	}
-	if opts.Burst == 0 {
-		opts.Burst = DefaultBurst
-	}
-	if opts.Request == nil {
-		opts.Request = func(string, string, error) {}
-	}
-	return &Server{path: path, sources: sources, opts: opts, node: lifecycle.NopNode{}}, nil
+	return s, nil
 }
 
 // Name implements [lifecycle.Component].
@@ -102,13 +90,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("podresources: %w", runtime.ErrAlreadyRunning)
 	}
 	defer s.running.Store(false)
-	server := localgrpc.Server{Path: s.path, QPS: s.opts.QPS, Burst: s.opts.Burst, Done: s.opts.Request,
-		Register: func(r grpc.ServiceRegistrar) {
-			apiv1.RegisterPodResourcesListerServer(r, listerV1{Server: s})
-			apiv1alpha1.RegisterPodResourcesListerServer(r, listerV1alpha1{Server: s})
-		}}
-	if err := server.Run(ctx); err != nil {
-		s.node.Logger().Error(err, "The API of pod resources is not served", "socket", s.path)
+	if err := s.socket.Run(ctx); err != nil {
+		s.node.Logger().Error(err, "The API of pod resources is not served", "socket", s.socket.Path)
 	}
 	return nil
 }

@@ -40,9 +40,8 @@ type Options struct {
 // Server serves the API. It is a component of an agent. Make one with [New].
 type Server struct {
 	podsv1alpha1.UnimplementedPodsServer
-	path    string
+	socket  *localgrpc.Server
 	node    lifecycle.Node
-	opts    Options
 	running atomic.Bool
 
 	mu       sync.Mutex
@@ -58,27 +57,16 @@ var (
 
 // New returns a server on the socket with the path, that of kubelet is pods-api/pods-api in its root directory.
 func New(path string, opts Options) (*Server, error) {
-	var errs []error
-	if path == "" {
-		errs = append(errs, errors.New("the path of the socket is empty"))
+	socket, err := localgrpc.New(path, opts.QPS, opts.Burst)
+	if err != nil {
+		return nil, fmt.Errorf("podsapi: %w", err)
 	}
-	if opts.QPS < 0 || opts.Burst < 0 {
-		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive",
-			opts.QPS, opts.Burst))
+	s := &Server{socket: socket, node: lifecycle.NopNode{}, watchers: map[*watcher]struct{}{}}
+	socket.Register = func(r grpc.ServiceRegistrar) { podsv1alpha1.RegisterPodsServer(r, s) }
+	if opts.Request != nil {
+		socket.Done = func(version, method string, err error) { opts.Request(version, method, codeOf(err).String()) }
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("podsapi: %w", errors.Join(errs...))
-	}
-	if opts.QPS == 0 {
-		opts.QPS = DefaultQPS
-	}
-	if opts.Burst == 0 {
-		opts.Burst = DefaultBurst
-	}
-	if opts.Request == nil {
-		opts.Request = func(string, string, string) {}
-	}
-	return &Server{path: path, opts: opts, node: lifecycle.NopNode{}, watchers: map[*watcher]struct{}{}}, nil
+	return s, nil
 }
 
 // Name implements [lifecycle.Component].
@@ -97,11 +85,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("podsapi: %w", runtime.ErrAlreadyRunning)
 	}
 	defer s.running.Store(false)
-	server := localgrpc.Server{Path: s.path, QPS: s.opts.QPS, Burst: s.opts.Burst,
-		Done:     func(version, method string, err error) { s.opts.Request(version, method, codeOf(err).String()) },
-		Register: func(r grpc.ServiceRegistrar) { podsv1alpha1.RegisterPodsServer(r, s) }}
-	if err := server.Run(ctx); err != nil {
-		s.node.Logger().Error(err, "The pods API is not served", "socket", s.path)
+	if err := s.socket.Run(ctx); err != nil {
+		s.node.Logger().Error(err, "The pods API is not served", "socket", s.socket.Path)
 	}
 	return nil
 }

@@ -2,8 +2,10 @@
 package localgrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,16 +25,29 @@ const (
 	DefaultBurst = 10
 )
 
-// Server is what a socket serves.
+// Server is what a socket serves. Make one with [New].
 type Server struct {
-	Path string
-	// QPS is the number of requests in a second, and Burst at once. Others are refused with the code
-	// ResourceExhausted. Requests of a stream have no limit.
-	QPS, Burst int
+	// Path is that of the socket.
+	Path       string
+	qps, burst int
 	// Done is called after each request that was not refused, with the version of the API, the method, and its error.
+	// nil: nothing is called.
 	Done func(version, method string, err error)
 	// Register adds the services.
 	Register func(grpc.ServiceRegistrar)
+}
+
+// New returns a server on the socket with the path. It answers qps requests in a second, and burst at once, and refuses
+// others with the code ResourceExhausted. Defaults: [DefaultQPS], [DefaultBurst]. Requests of a stream have no limit.
+func New(path string, qps, burst int) (*Server, error) {
+	var errs []error
+	if path == "" {
+		errs = append(errs, errors.New("the path of the socket is empty"))
+	}
+	if qps < 0 || burst < 0 {
+		errs = append(errs, fmt.Errorf("%d requests in a second and %d at once: must be positive", qps, burst))
+	}
+	return &Server{Path: path, qps: cmp.Or(qps, DefaultQPS), burst: cmp.Or(burst, DefaultBurst)}, errors.Join(errs...)
 }
 
 // Run serves until ctx ends, and returns when all requests have ended. A socket that an earlier agent has left is
@@ -42,7 +57,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit := rate.NewLimiter(rate.Limit(s.QPS), s.Burst)
+	limit := rate.NewLimiter(rate.Limit(s.qps), s.burst)
 	server := grpc.NewServer(grpc.WaitForHandlers(true),
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (answer any, err error) {
@@ -73,6 +88,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // done splits the name of a method, such as /v1.PodResourcesLister/List.
 func (s *Server) done(fullMethod string, err error) {
+	if s.Done == nil {
+		return
+	}
 	service, method, _ := strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")
 	version, _, _ := strings.Cut(service, ".")
 	s.Done(version, method, err)
