@@ -138,7 +138,7 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 		ImageGC: gc.ImageOptions{ImagePolicy: policy},
 
 		NoStorageEviction: !*s.LocalStorageCapacityIsolation,
-		Join:              []lifecycle.Component{&ignoredFields{settings: s}},
+		Join:              []lifecycle.Component{&ignoredFields{of: s.IgnoredFields()}},
 	}
 	if s.Kubeconfig != "" {
 		// cluster.Node.Configure makes its admission of this.
@@ -172,8 +172,9 @@ func joinAdmission(opts *kubeletkit.Options, s *config.Settings) error {
 
 // ignoredFields is the component that emits an event about a pod with fields that have no effect.
 type ignoredFields struct {
-	node     lifecycle.Node
-	settings *config.Settings
+	node lifecycle.Node
+	// of returns a sentence for each such field.
+	of func(spec *v1.PodSpec) []string
 }
 
 // Name implements [lifecycle.Component].
@@ -187,7 +188,10 @@ func (c *ignoredFields) Join(node lifecycle.Node) error {
 
 // Admit implements [lifecycle.Admitter].
 func (c *ignoredFields) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, error) {
-	if all := c.settings.IgnoredFields(&req.Pod.Spec); len(all) > 0 && req.Held == nil {
+	if req.Held != nil { // a resize
+		return lifecycle.AdmitResponse{}, nil
+	}
+	if all := c.of(&req.Pod.Spec); len(all) > 0 {
 		c.node.Event(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: "ManifestWarning",
 			Message: strings.Join(all, "; ")})
 	}

@@ -402,8 +402,9 @@ func staticPods(ctx context.Context, s *config.Settings,
 	if err := source.Run(ctx, sink); err != nil && ctx.Err() == nil {
 		return nil, findings, err
 	}
+	ignoredFields := s.IgnoredFields()
 	for _, pod := range sink.pods {
-		for _, why := range s.IgnoredFields(&pod.Spec) {
+		for _, why := range ignoredFields(&pod.Spec) {
 			findings = append(findings, check.Finding{Area: check.AreaPods, Setting: pod.Namespace + "/" + pod.Name,
 				Verdict: check.Ignored, Why: why + ", as in kubelet"})
 		}

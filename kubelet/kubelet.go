@@ -225,7 +225,8 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err := joinCgroups(ctx, &opts, s, k.cgroups, why); err != nil {
 		return err
 	}
-	opts.Join = append(opts.Join, volume.MemoryResizer{Refuse: s.RefuseVolumeResizes(host.Read().CgroupV1)})
+	opts.Join = append(opts.Join, volume.MemoryResizer{
+		Refuse: s.RefuseVolumeResizes(func() bool { return host.Read().CgroupV1 })})
 	if has(Eviction) {
 		if err := addEvictions(&opts, s, k.runtime, k.cgroups, log); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // safeKernel returns the first kernel in which a safe sysctl has a value for each pod, "" if
@@ -115,7 +116,7 @@ func (s *Security) sysctls(req lifecycle.AdmitRequest) error {
 		}
 		namespace, _, _ := sysctl.GetNamespace(entry)
 		if namespace == sysctl.IPCNamespace && spec.HostIPC || namespace == sysctl.NetNamespace && spec.HostNetwork ||
-			namespace == sysctl.UserNamespace && (spec.HostUsers == nil || *spec.HostUsers) {
+			namespace == sysctl.UserNamespace && !podspec.HasUserNamespace(req.Pod) {
 			return fmt.Errorf("%q not allowed with host %s enabled", name, namespace)
 		}
 	}

@@ -29,11 +29,15 @@ type Volumes struct {
 // NewVolumes registers the metrics of one agent's volumes. The error names the metric that
 // the registry refused; then none is registered.
 func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
-	m := &Volumes{pods: map[types.UID]volume.PodVolumes{}, total: prometheus.NewDesc("volume_manager_total_volumes",
-		"[ALPHA] Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil), duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",
-		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
+	m := &Volumes{
+		pods: map[types.UID]volume.PodVolumes{},
+		total: prometheus.NewDesc("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager",
+			[]string{"plugin_name", "state"}, nil),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
+	}
 	conflicts := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "[ALPHA] " + help},
 			[]string{"access_mode"})

@@ -236,7 +236,7 @@ func (v *validator) check(path string, data []byte, taken map[string]string) {
 		name := v.name(pod.Namespace, pod.Name)
 		result.Pods = append(result.Pods, name)
 		take("pod "+name, "pod "+name)
-		for _, why := range (&config.Settings{}).IgnoredFields(&pod.Spec) {
+		for _, why := range (&config.Settings{}).IgnoredFields()(&pod.Spec) {
 			v.notes = append(v.notes, fmt.Sprintf("%s: pod %s: %s", path, name, why))
 		}
 		if !derived[pod.UID] {

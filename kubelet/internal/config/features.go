@@ -32,17 +32,14 @@ func (s *Settings) Features() (list []Feature) {
 			}
 		}
 	}
-	for line := range strings.Lines(knownGates) {
-		fields := strings.Fields(line)
-		if fields[0] == "#" {
-			continue
-		}
-		f := Feature{Name: fields[0], Stage: stageOf[fields[0]]}
-		switch here := fields[2]; {
-		case here == "always", f.Name == eventedPLEG && s.Evented():
+	for name, g := range eachGate() {
+		f := Feature{Name: name, Stage: stageOf[name]}
+		on, given := s.FeatureGates[name]
+		switch {
+		case g.here == "always", name == eventedPLEG && s.Evented():
 			f.Enabled = true
-		case here != "missing" && here != "absent":
-			f.Enabled = s.gateOn(f.Name)
+		case g.here != "missing" && g.here != "absent":
+			f.Enabled = given && on || !given && g.on
 		}
 		list = append(list, f)
 	}

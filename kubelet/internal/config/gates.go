@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -55,13 +56,25 @@ type gate struct {
 
 // findGate returns the gate of that name.
 func findGate(name string) (g gate, ok bool) {
-	for line := range strings.Lines(knownGates) {
-		if rest, found := strings.CutPrefix(line, name+" "); found && !strings.HasPrefix(line, "#") {
-			on, here, _ := strings.Cut(strings.TrimSpace(rest), " ")
-			return gate{on == "true", here}, true
+	for n, g := range eachGate() {
+		if n == name {
+			return g, true
 		}
 	}
 	return gate{}, false
+}
+
+// eachGate ranges over the gates with their names.
+func eachGate() iter.Seq2[string, gate] {
+	return func(yield func(string, gate) bool) {
+		for line := range strings.Lines(knownGates) {
+			name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			on, here, _ := strings.Cut(rest, " ")
+			if name != "#" && !yield(name, gate{on == "true", here}) {
+				return
+			}
+		}
+	}
 }
 
 // judgeGate returns an error if a gate cannot have the value, and a warning if it has no effect that
@@ -182,11 +195,11 @@ func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
 func (s *Settings) DeferResizes() bool { return s.gateOn(deferGate) }
 
 // RefuseVolumeResizes returns why volumes in memory cannot be resized, in kubelet's words; "" if they can.
-func (s *Settings) RefuseVolumeResizes(cgroupV1 bool) string {
+func (s *Settings) RefuseVolumeResizes(cgroupV1 func() bool) string {
 	switch {
 	case !s.gateOn(volumesGate):
 		return "Memory-backed emptyDir volume resize is disabled"
-	case cgroupV1:
+	case cgroupV1():
 		return "Memory-backed emptyDir volume resize is not supported on cgroups v1"
 	}
 	return ""

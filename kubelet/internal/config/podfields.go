@@ -18,9 +18,9 @@ const gatedFields = emptyDirModeGate + ` EmptyDirVolumeSource.mode
 ` + h2cGate + ` HTTPGetAction.protocol=HTTP2
 ` + podLevelGate + ` PodSpec.resources`
 
-// IgnoredFields returns a sentence for each field of the spec that has no effect because of a feature gate. A kubelet
-// ignores these fields, too.
-func (s *Settings) IgnoredFields(spec *v1.PodSpec) []string {
+// IgnoredFields returns a function that returns a sentence for each field of a spec that has no effect because of a
+// feature gate. A kubelet ignores these fields, too.
+func (s *Settings) IgnoredFields() func(spec *v1.PodSpec) []string {
 	off := map[string]string{} // fields, to their gates
 	for line := range strings.Lines(gatedFields) {
 		words := strings.Fields(line)
@@ -30,7 +30,7 @@ func (s *Settings) IgnoredFields(spec *v1.PodSpec) []string {
 			}
 		}
 	}
-	return ignoredFields("spec", reflect.ValueOf(*spec), off)
+	return func(spec *v1.PodSpec) []string { return ignoredFields("spec", reflect.ValueOf(*spec), off) }
 }
 
 // ignoredFields adds the fields of a value, which is at the path.

@@ -47,7 +47,7 @@ volumes:
 			name := strings.Fields(line)[0]
 			s.FeatureGates[name] = name != gates
 		}
-		assert.Equal(t, want, s.IgnoredFields(&pod), gates)
+		assert.Equal(t, want, s.IgnoredFields()(&pod), gates)
 	}
 }
 

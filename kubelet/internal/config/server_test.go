@@ -158,7 +158,7 @@ func TestVolumeResizes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, gate == "true", slices.Contains(s.DeclaredFeatures(true), resize))
 		for i, want := range refusals {
-			assert.Equal(t, want, s.RefuseVolumeResizes(i == 1))
+			assert.Equal(t, want, s.RefuseVolumeResizes(func() bool { return i == 1 }))
 		}
 	}
 }

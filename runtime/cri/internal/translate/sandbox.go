@@ -82,7 +82,7 @@ func sysctls(in *Pod) map[string]string {
 		case sysctl.NetNamespace:
 			host = podspec.HasHostNetwork(pod)
 		case sysctl.UserNamespace:
-			host = pod.Spec.HostUsers == nil || *pod.Spec.HostUsers
+			host = !podspec.HasUserNamespace(pod)
 		}
 		if !host {
 			out[name] = value
