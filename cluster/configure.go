@@ -290,7 +290,7 @@ func (n *Node) admission() (*admission.Admitter, error) {
 		Managed: managed,
 		Node: func() admission.Node {
 			if object := n.node.Current(); object != nil {
-				return admission.Node{Node: object, Confirmed: true, CompareTaints: n.config.CompareTaints}
+				return n.confirmed(object)
 			}
 			return admission.Node{Node: n.local}
 		},
@@ -300,6 +300,11 @@ func (n *Node) admission() (*admission.Admitter, error) {
 		DeferResizes:     n.config.DeferResizes,
 		Logger:           n.named("admission"),
 	})
+}
+
+// confirmed returns the node, which is as the API server has it, for the checks.
+func (n *Node) confirmed(object *v1.Node) admission.Node {
+	return admission.Node{Node: object, Confirmed: true, CompareTaints: n.config.CompareTaints}
 }
 
 // refreshTimeout bounds the time that the sync loop waits for the node object.
@@ -316,7 +321,7 @@ func (n *Node) refresh() (admission.Node, bool) {
 	}
 	select {
 	case object := <-answer:
-		return admission.Node{Node: object, Confirmed: true, CompareTaints: n.config.CompareTaints}, object != nil
+		return n.confirmed(object), object != nil
 	case <-late:
 		return admission.Node{}, false
 	}

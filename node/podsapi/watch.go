@@ -2,7 +2,6 @@ package podsapi
 
 import (
 	"hash/maphash"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,9 +18,10 @@ type watcher struct {
 	seed maphash.Seed
 
 	wake flow.Signal
-	// dirty are the pods that may have changed, each once, in the order of their first change. mu of the server guards
-	// it.
-	dirty []types.UID
+	// dirty are the pods that may have changed, each once, in the order of their first change; isDirty has the same
+	// ones. mu of the server guards both.
+	dirty   []types.UID
+	isDirty map[types.UID]bool
 }
 
 // sent is the state of a pod that the client has.
@@ -35,8 +35,8 @@ func (s *Server) StatusChanged(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watchers {
-		if !slices.Contains(w.dirty, uid) {
-			w.dirty = append(w.dirty, uid)
+		if !w.isDirty[uid] {
+			w.dirty, w.isDirty[uid] = append(w.dirty, uid), true
 		}
 		w.wake.Notify()
 	}
@@ -47,13 +47,14 @@ func (s *Server) take(w *watcher) []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dirty := w.dirty
-	w.dirty = nil
+	w.dirty, w.isDirty = nil, map[types.UID]bool{}
 	return dirty
 }
 
 // WatchPods implements [podsv1alpha1.PodsServer].
 func (s *Server) WatchPods(_ *podsv1alpha1.WatchPodsRequest, stream podsv1alpha1.Pods_WatchPodsServer) error {
-	w := &watcher{stream: stream, sent: map[types.UID]sent{}, seed: maphash.MakeSeed(), wake: flow.NewSignal()}
+	w := &watcher{stream: stream, sent: map[types.UID]sent{}, seed: maphash.MakeSeed(), wake: flow.NewSignal(),
+		isDirty: map[types.UID]bool{}}
 	s.mu.Lock()
 	s.watchers[w] = struct{}{} // before the list, so that no change is missed
 	s.mu.Unlock()
