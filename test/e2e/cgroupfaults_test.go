@@ -72,9 +72,8 @@ func TestCgroupWithoutSandbox(t *testing.T) {
 	})
 }
 
-// limitProcesses moves the agent to a cgroup that has no room for more processes and threads than more. The
-// returned function takes the limit away.
-func limitProcesses(t *testing.T, a *Agent, more int) (lift func()) {
+// limitProcesses moves the agent to a cgroup that has no room for more processes and threads.
+func limitProcesses(t *testing.T, a *Agent) {
 	t.Helper()
 	dir := filepath.Join("/sys/fs/cgroup/pids", "e2e-agent-"+strconv.Itoa(a.PID()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -85,28 +84,19 @@ func limitProcesses(t *testing.T, a *Agent, more int) (lift func()) {
 		if a.PID() == pid {
 			a.Kill(t)
 		}
-		Eventually(t, within, "cgroup of the agent removed", func() error {
-			_ = os.Remove(filepath.Join(dir, "kubeletkit")) // of its own runtime
-			return os.Remove(dir)
-		})
+		Eventually(t, within, "cgroup of the agent removed", func() error { return os.Remove(dir) })
 	})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(a.PID())), 0))
 	data, err := os.ReadFile(filepath.Join(dir, "pids.current"))
 	require.NoError(t, err)
-	threads, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	require.NoError(t, err)
-	set := func(value string) { require.NoError(t, os.WriteFile(filepath.Join(dir, "pids.max"), []byte(value), 0)) }
-	set(strconv.Itoa(threads + more))
-	return func() { set("max") }
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pids.max"), data, 0))
 }
 
-// An agent that starts in a cgroup with a limit of processes, which other processes reach then: it starts and ends
-// pods, and logs the limit once with what to do.
-func TestAgentWithALimitOfProcesses(t *testing.T) {
-	t.Parallel()
-	Need(t)
-	c := NewCluster(t)
-	c.Preload(t, "pause:1", "busybox:1")
+// A limitedProgram is the agent's program, in a cgroup with a limit of 100 processes and threads.
+type limitedProgram struct{ path, cgroup string }
+
+func newLimitedProgram(t *testing.T) limitedProgram {
+	t.Helper()
 	dir, err := os.MkdirTemp("/sys/fs/cgroup/pids", "e2e-agent-")
 	if err != nil {
 		Skip(t, "needs cgroup v1 with the controller pids: %v", err)
@@ -118,27 +108,58 @@ func TestAgentWithALimitOfProcesses(t *testing.T) {
 					_ = syscall.Kill(n, syscall.SIGKILL)
 				}
 			}
-			return os.Remove(dir)
+			return removeCgroups(dir)
 		})
 	})
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "pids.max"), []byte("100"), 0))
-	program := filepath.Join(t.TempDir(), "minikubelet")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+
+	p := limitedProgram{path: filepath.Join(t.TempDir(), "minikubelet"), cgroup: dir}
+	p.setLimit(t, "100")
+	require.NoError(t, os.WriteFile(p.path, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+
 		MinikubeletBinary(t)+" \"$@\"\n"), 0o755))
-	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Binary: program,
-		Args: []string{DevicePluginsDirFlag, filepath.Join(c.Dir, "agent/root/device-plugins")}})}
-	// A shell in the cgroup forks until it cannot, and then ends; the limit does not keep out what moves there.
-	script := "echo $$ >" + dir + "/cgroup.procs; "
+	return p
+}
+
+// removeCgroups removes a cgroup and those below it, which the embedded runtime made.
+func removeCgroups(dir string) error {
+	below, err := filepath.Glob(dir + "/*/cgroup.procs")
+	for _, file := range below {
+		err = errors.Join(err, removeCgroups(filepath.Dir(file)))
+	}
+	return errors.Join(err, os.Remove(dir))
+}
+
+func (p limitedProgram) setLimit(t *testing.T, max string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(p.cgroup, "pids.max"), []byte(max), 0))
+}
+
+// fill starts processes in the cgroup until it is full: a shell in it forks until it cannot, and then ends; the limit
+// does not keep out what moves there.
+func (p limitedProgram) fill(t *testing.T) {
+	t.Helper()
+	script := "echo $$ >" + p.cgroup + "/cgroup.procs; "
 	_ = exec.Command("sh", "-c", script+"while sleep 1000 & do :; done").Run()
 	last := exec.Command("sh", "-c", script+"exec sleep 1000")
 	require.NoError(t, last.Start())
 	t.Cleanup(func() { _ = last.Process.Kill(); _ = last.Wait() })
 	Eventually(t, within, "cgroup full", func() error {
-		if n := read(t, filepath.Join(dir, "pids.current")); n != "100" {
+		if n := read(t, filepath.Join(p.cgroup, "pids.current")); n != "100" {
 			return errors.New(n)
 		}
 		return nil
 	})
+}
+
+// An agent that starts in a cgroup with a limit of processes, which other processes reach then: it starts and ends
+// pods, and logs the limit once with what to do.
+func TestAgentWithALimitOfProcesses(t *testing.T) {
+	t.Parallel()
+	Need(t)
+	c := NewCluster(t)
+	c.Preload(t, "pause:1", "busybox:1")
+	limited := newLimitedProgram(t)
+	s := &suite{Cluster: c, agent: c.StartAgent(t, AgentOptions{Binary: limited.path,
+		Args: []string{DevicePluginsDirFlag, filepath.Join(c.Dir, "agent/root/device-plugins")}})}
+	limited.fill(t)
 
 	pods := makePods(20, "limited", Grace(1), Main(Sh("c", Forever)))
 	s.agent.Put(t, pods...)
@@ -150,7 +171,7 @@ func TestAgentWithALimitOfProcesses(t *testing.T) {
 	for _, pod := range pods[10:] {
 		s.agent.Await(t, pod, within, Running)
 	}
-	assert.Equal(t, "100", read(t, filepath.Join(dir, "pids.current")))
+	assert.Equal(t, "100", read(t, filepath.Join(limited.cgroup, "pids.current")))
 	assert.False(t, s.agent.Exited())
 	const message = "The limit of processes of the agent is reached"
 	Eventually(t, time.Minute, "the limit is logged", func() error {
@@ -184,7 +205,7 @@ func TestAgentAtItsLimitOfProcesses(t *testing.T) {
 	for i, pod := range warm {
 		before[i] = s.agent.Await(t, pod, within, Running)
 	}
-	limitProcesses(t, s.agent, 0)
+	limitProcesses(t, s.agent)
 	pods := makePods(5, "limited", Grace(1), Main(Sh("c", Forever)))
 	s.agent.Put(t, pods...)
 	Eventually(t, within, "pods run, or the agent has ended", func() error {
@@ -212,17 +233,18 @@ func TestAgentAtItsLimitOfProcesses(t *testing.T) {
 	}
 }
 
-// Pods that are processes of the agent cannot start at that limit. The reason is in their status, and they
-// start when there is room.
+// Pods that are processes of the agent cannot start at a limit of processes, which the agent itself survives. The
+// reason is in their status, and they start when there is room.
 func TestProcessAgentAtItsLimitOfProcesses(t *testing.T) {
 	t.Parallel()
-	a := StartProcessAgent(t, AgentOptions{})
+	limited := newLimitedProgram(t)
+	a := StartProcessAgent(t, AgentOptions{Binary: limited.path})
 	warm := makePods(5, "warm", Main(Sh("c", Forever)))
 	a.Put(t, warm...)
 	for _, pod := range warm {
 		a.Await(t, pod, within, Running)
 	}
-	lift := limitProcesses(t, a, 0)
+	limited.fill(t)
 	pod := MakePod("limited", Grace(1), Main(Sh("c", Forever)))
 	a.Put(t, pod)
 	a.Await(t, pod, within, func(pod *v1.Pod) error {
@@ -232,7 +254,7 @@ func TestProcessAgentAtItsLimitOfProcesses(t *testing.T) {
 		}
 		return nil
 	})
-	lift()
+	limited.setLimit(t, "max")
 	a.Await(t, pod, within, Running)
 	a.Remove(t, pod) // what supervises its container is in the cgroup of the agent
 	a.AwaitGone(t, within, pod)
