@@ -5,6 +5,7 @@
 //	go build -tags grpcnotrace ./examples/minikubelet
 //
 // The tag leaves out the request traces of gRPC, which nothing here shows; without it the program is larger by a fifth.
+// The program of a release is metrics/tracing/minikubelet, which has a tracer for tracing of the configuration.
 package main
 
 import "github.com/kubeletkit/kubeletkit/kubelet"

@@ -50,7 +50,7 @@ func output(t *testing.T, program string, args ...string) string {
 	return string(out)
 }
 
-// The tarball has a static program of the version of the release.
+// The tarball has a static program of the version of the release, with a tracer.
 func TestTarball(t *testing.T) {
 	t.Parallel()
 	tarball := releaseFile(t, "minikubelet_*_linux_amd64.tar.gz")
@@ -63,7 +63,12 @@ func TestTarball(t *testing.T) {
 	program := filepath.Join(dir, "minikubelet")
 	version := strings.Split(filepath.Base(tarball), "_")[1]
 	assert.Contains(t, output(t, program, "version"), "minikubelet v"+version+" ")
-	out, _ := exec.Command("ldd", program).CombinedOutput()
+	config := filepath.Join(dir, "tracing.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\n"+
+		"apiVersion: kubelet.config.k8s.io/v1beta1\ntracing: {samplingRatePerMillion: 10}\n"), 0o644))
+	out, _ := exec.Command(program, "check", "--config", config).CombinedOutput() // some machines are refused
+	assert.Contains(t, string(out), "act: tracing,")
+	out, _ = exec.Command("ldd", program).CombinedOutput()
 	assert.Contains(t, string(out), "not a dynamic executable")
 }
 

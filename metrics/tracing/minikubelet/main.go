@@ -1,6 +1,6 @@
 // Minikubelet is examples/minikubelet with a tracer: tracing of its configuration sends spans by OTLP, as that of a
-// kubelet does. It is a program of this module, since the main module does not link OpenTelemetry. Build it in the
-// directory of the module, with
+// kubelet does. It is the program of a release, and of this module, since the main module does not link OpenTelemetry.
+// Build it in the directory of the module, with
 //
 //	go build -tags grpcnotrace ./minikubelet
 package main
