@@ -39,7 +39,7 @@ func TestPodOfAMissingFeature(t *testing.T) {
 
 		r.stop()
 		r.change = func(c *Config, _ *kubeletkit.Options) {
-			c.Node.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"}
+			c.Node.DeclaredFeatures = func() []string { return []string{"RestartAllContainersOnContainerExits"} }
 		}
 		r.start()
 		r.api.Create(restartsAll("declared"))

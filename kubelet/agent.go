@@ -143,7 +143,7 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 	if s.Kubeconfig != "" {
 		// cluster.Node.Configure makes its admission of this.
 		opts.Admission.Limits.MaxPods = limit(s.PodLimit(goruntime.NumCPU()))
-	} else if err := joinAdmission(&opts, s); err != nil {
+	} else if err := joinAdmission(&opts, s, rt); err != nil {
 		return none, err
 	}
 	if kept != nil { // nil in an interface would not be nil
@@ -153,15 +153,16 @@ func agentOptions(s *config.Settings, rt runtime.Runtime, h hooks, log logr.Logg
 }
 
 // joinAdmission adds the checks of a node without an API server: what that has of the node is not known.
-func joinAdmission(opts *kubeletkit.Options, s *config.Settings) error {
+func joinAdmission(opts *kubeletkit.Options, s *config.Settings, rt runtime.Runtime) error {
 	node := &v1.Node{}
 	node.Name = opts.NodeName
 	node.Status.Allocatable = maps.Clone(opts.Host.Allocatable)
 	node.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(int64(s.PodLimit(goruntime.NumCPU())),
 		resource.DecimalSI)
 	admitter, err := admission.New(admission.Options{
-		Node: func() admission.Node { return admission.Node{Node: node} }, DeclaredFeatures: s.DeclaredFeatures(true),
-		Logger: opts.Observe.Logger.WithName("admission"),
+		Node:             func() admission.Node { return admission.Node{Node: node} },
+		DeclaredFeatures: func() []string { return s.DeclaredFeatures(true, featuresOf(rt)) },
+		Logger:           opts.Observe.Logger.WithName("admission"),
 	})
 	if err != nil {
 		return err

@@ -23,9 +23,8 @@ type member struct {
 }
 
 // newMember returns the membership that the settings describe, with the devices of the node, if there are any, and with
-// resource claims if claims is true. limits means that pods have cgroups for limits of their own. It makes no
-// connection.
-func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, limits bool,
+// resource claims if claims is true. declared returns the features that the node declares. It makes no connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, declared func() []string,
 	log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
@@ -43,13 +42,14 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, limits
 	if err != nil {
 		return nil, err
 	}
-	nopts, err := s.NodeOptions(limits)
+	nopts, err := s.NodeOptions()
 	if err != nil {
 		return nil, err
 	}
 	if nopts.Startup, err = prommetrics.NewNodeStartup(m.registry, bootTime()); err != nil {
 		return nil, err
 	}
+	nopts.DeclaredFeatures = declared
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,

@@ -146,7 +146,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	joins, err := newMember(s, m, devs, withClaims, limits, log)
+	joins, err := newMember(s, m, devs, withClaims, func() []string {
+		return s.DeclaredFeatures(limits, featuresOf(k.runtime))
+	}, log)
 	if err != nil {
 		return err
 	}
@@ -259,7 +261,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		opts.Join = append(opts.Join, withoutRun{held})
 	}
 	if has(PodsAPI) && s.PodsAPI() {
-		api, err := podsapi.New(filepath.Join(s.RootDir, "pods-api", "pods-api"),
+		api, err := podsapi.New(filepath.Join(s.RootDir, "pods-api", "pods-api.sock"),
 			podsapi.Options{Request: m.pods.Requested})
 		if err != nil {
 			return err
@@ -399,9 +401,11 @@ func can[T any](rt any) bool {
 }
 
 // features returns what the container runtime has reported of itself.
-func (k *Kubelet) features() runtime.Features {
-	if rt, ok := runtime.Optional[runtime.FeatureReporter](k.runtime); ok {
-		return rt.Features()
+func (k *Kubelet) features() runtime.Features { return featuresOf(k.runtime) }
+
+func featuresOf(rt runtime.Runtime) runtime.Features {
+	if reporter, ok := runtime.Optional[runtime.FeatureReporter](rt); ok {
+		return reporter.Features()
 	}
 	return runtime.Features{}
 }

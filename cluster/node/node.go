@@ -103,11 +103,12 @@ type Options struct {
 	SetPodCIDR func(ctx context.Context, cidr string) error
 	// Port is the port of the kubelet's API; 0: there is none.
 	Port int32
-	// DeclaredFeatures are the names of the features that the node declares (KEP-5328), such as
+	// DeclaredFeatures returns the names of the features that the node declares (KEP-5328), such as
 	// ExtendWebSocketsToKubelet if the API server may pass WebSocket requests of exec, attach and
-	// port-forward on to Port. An older API server without the field drops it from the report.
-	// Pods that need another feature are refused, see package node/admission.
-	DeclaredFeatures []string
+	// port-forward on to Port. It is called with each look at the status, must not block, and must be safe for
+	// concurrent use. If nil, the node declares none. An older API server without the field drops it from the
+	// report. Pods that need another feature are refused, see package node/admission.
+	DeclaredFeatures func() []string
 	// KubeletVersion is the version to report. Default: [DefaultKubeletVersion].
 	KubeletVersion string
 
@@ -231,7 +232,9 @@ func (s *settings) complete() (errs []error) {
 	s.Labels, s.Reserved, s.EvictionHard = maps.Clone(s.Labels), maps.Clone(s.Reserved), maps.Clone(s.EvictionHard)
 	s.Taints, s.Resources = slices.Clone(s.Taints), slices.Clone(s.Resources)
 	s.Conditions, s.ReadyChecks = slices.Clone(s.Conditions), slices.Clone(s.ReadyChecks)
-	s.DeclaredFeatures = slices.Compact(slices.Sorted(slices.Values(s.DeclaredFeatures))) // as the API requires
+	if s.DeclaredFeatures == nil {
+		s.DeclaredFeatures = func() []string { return nil }
+	}
 	if s.Hostname == "" {
 		s.Hostname = s.name
 	}

@@ -29,7 +29,7 @@ func TestRegisters(t *testing.T) {
 		s.opts.Labels = map[string]string{"team": "a"}
 		s.opts.Taints = []v1.Taint{{Key: "dedicated", Value: "x", Effect: v1.TaintEffectNoSchedule}}
 		s.opts.ProviderID = "kind://n"
-		s.opts.DeclaredFeatures = []string{"B", "A", "B"}
+		s.opts.DeclaredFeatures = func() []string { return []string{"B", "A", "B"} }
 		s.start()
 		synctest.Wait() // no time passes
 		require.NoError(t, s.node.Registered(t.Context()))
@@ -137,7 +137,7 @@ func TestMessagesThatAlwaysChange(t *testing.T) {
 func TestFieldsThatTheServerDropsAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.opts.DeclaredFeatures = []string{"A"}
+		s.opts.DeclaredFeatures = func() []string { return []string{"A"} }
 		react := clienttesting.ObjectReaction(s.api.Tracker())
 		s.api.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, apiruntime.Object, error) {
 			s.mu.Lock()

@@ -31,7 +31,7 @@ func FuzzPatch(f *testing.F) {
 		[]byte(
 			`{"status":{"images":[{"names":null}],"nodeInfo":{"bootID":"b0"},"volumesAttached":[{}],"runtimeHandlers":[{"name":"x"}],"config":{}}}`), false)
 	s := settings{name: "n", Options: Options{Hostname: "n", KubeletVersion: DefaultKubeletVersion,
-		DeclaredFeatures: []string{"A"}}}
+		DeclaredFeatures: func() []string { return []string{"A"} }}}
 	o := &observed{
 		addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"},
 			{Type: v1.NodeInternalIP, Address: "2001:db8::1"}, {Type: v1.NodeHostName, Address: "n"}},

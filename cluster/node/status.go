@@ -54,7 +54,7 @@ func (o *observed) setStatus(node *v1.Node, s *settings, now time.Time) (events 
 		st.Images = *o.images
 	}
 	st.DaemonEndpoints.KubeletEndpoint.Port = o.port
-	st.DeclaredFeatures = s.DeclaredFeatures
+	st.DeclaredFeatures = slices.Compact(slices.Sorted(slices.Values(s.DeclaredFeatures()))) // as the API requires
 	st.Conditions, events = setConditions(slices.Clone(st.Conditions), o.allConditions(st, s), now)
 	return events
 }

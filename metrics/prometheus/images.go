@@ -12,7 +12,7 @@ import (
 )
 
 // Images has the metrics of package images. Names, types, buckets and help are kubelet's
-// (pkg/kubelet/metrics/metrics.go and pkg/kubelet/images at 1.36).
+// (pkg/kubelet/metrics/metrics.go and pkg/kubelet/images at 1.37).
 type Images struct {
 	duration         *prometheus.HistogramVec
 	requests, checks *prometheus.CounterVec

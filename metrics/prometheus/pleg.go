@@ -11,7 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// PLEG has the metrics of package pleg. Names, types, buckets and help are those of kubelet 1.36
+// PLEG has the metrics of package pleg. Names, types, buckets and help are those of kubelet 1.37
 // (pkg/kubelet/metrics/metrics.go), and the values mean what they mean there, except:
 //
 //   - kubelet_pleg_relist_duration_seconds is the time of the list call; in kubelet it

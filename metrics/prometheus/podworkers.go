@@ -13,7 +13,7 @@ import (
 )
 
 // PodWorkers has the metrics of package podworkers. Names, types, buckets and help are kubelet's
-// (pkg/kubelet/metrics/metrics.go at 1.36), except those that begin with kubeletkit_.
+// (pkg/kubelet/metrics/metrics.go at 1.37), except those that begin with kubeletkit_.
 // kubelet_pod_worker_duration_seconds has the operations of kubelet: create, update, sync
 // and kill.
 type PodWorkers struct {

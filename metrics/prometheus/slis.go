@@ -7,7 +7,7 @@ import (
 )
 
 // SLIs counts the results of health checks, for kubelet's page /metrics/slis
-// (k8s.io/component-base/metrics/prometheus/slis at 1.36). Its method HealthChecked is an option of package server.
+// (k8s.io/component-base/metrics/prometheus/slis at 1.37). Its method HealthChecked is an option of package server.
 type SLIs struct {
 	last    *prometheus.GaugeVec
 	results *prometheus.CounterVec

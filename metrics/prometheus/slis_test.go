@@ -28,7 +28,7 @@ type checked struct {
 
 func (c *checked) Healthy() error { return c.err }
 
-// The page is that of a kubelet 1.36 on which /healthz was requested.
+// The page is that of a kubelet 1.37 on which /healthz was requested.
 func TestSLIs(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	slis, err := prommetrics.NewSLIs(reg)

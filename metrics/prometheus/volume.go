@@ -13,7 +13,7 @@ import (
 )
 
 // Volumes has the metrics of package volume under the name that kubelet has for operations of storage
-// (pkg/volume/util/metrics.go at 1.36). Unlike there, each sync of a pod with volumes
+// (pkg/volume/util/metrics.go at 1.37). Unlike there, each sync of a pod with volumes
 // counts, since plugins find out themselves that a volume is ready.
 type Volumes struct {
 	duration *prometheus.HistogramVec
@@ -34,7 +34,7 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 		total: prometheus.NewDesc("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager",
 			[]string{"plugin_name", "state"}, nil),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "storage_operation_duration_seconds", Help: "[ALPHA] Storage operation duration",
+			Name: "storage_operation_duration_seconds", Help: "[BETA] Storage operation duration",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
 	}
@@ -43,9 +43,13 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 			[]string{"access_mode"})
 	}
 	m.refused = conflicts("volume_manager_selinux_pod_context_mismatch_errors_total",
-		"Number of times that a volume was refused because containers of the pod have different SELinux labels.")
+		"Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. "+
+			"Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent "+
+			"the actual nr. of Pods.")
 	m.allowed = conflicts("volume_manager_selinux_pod_context_mismatch_warnings_total",
-		"Number of times that a volume was set up although containers of the pod have different SELinux labels.")
+		"Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. "+
+			"They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is "+
+			"expanded to all volume access modes.")
 	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed,
 		totalVolumes{m}}); err != nil {
 		return nil, err

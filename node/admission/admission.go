@@ -35,9 +35,9 @@ type Options struct {
 	// Managed, if not nil, reports whether another component decides which pods get an extended resource. Then it is
 	// not compared with the node's.
 	Managed func(name v1.ResourceName) bool
-	// DeclaredFeatures are the names of the features that the node declares (KEP-5328). A pod
-	// that needs another one is refused.
-	DeclaredFeatures []string
+	// DeclaredFeatures returns the names of the features that the node declares (KEP-5328). A pod that needs another
+	// one is refused. It must not block, and must be safe for concurrent use. If nil, the node declares none.
+	DeclaredFeatures func() []string
 	// ResourceClaims means that a component of the agent prepares the claims of pods, such as a dra.Manager. Otherwise
 	// pods with resource claims are refused.
 	ResourceClaims bool

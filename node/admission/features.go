@@ -20,13 +20,16 @@ var kubeletVersion = version.MajorMinor(1, 37)
 
 // features are those that the node declares (KEP-5328).
 type features struct {
-	declared nodedeclaredfeatures.FeatureSet
+	declared func() []string
 	// claims is [Options.ResourceClaims].
 	claims bool
 }
 
-func newFeatures(names []string, claims bool) features {
-	return features{nodedeclaredfeatures.DefaultFramework.TryMap(slices.Sorted(slices.Values(names))), claims}
+func newFeatures(declared func() []string, claims bool) features {
+	if declared == nil {
+		declared = func() []string { return nil }
+	}
+	return features{declared, claims}
 }
 
 // missing returns the failure of a pod that needs a feature that is not declared, or that the agent
@@ -53,7 +56,12 @@ func (f features) missing(pod *v1.Pod) (failure Failure, missing bool) {
 
 // unsatisfied returns kubelet's message about what is needed and not declared, or "".
 func (f features) unsatisfied(needed nodedeclaredfeatures.FeatureSet) (string, error) {
-	match, err := nodedeclaredfeatures.DefaultFramework.MatchNodeFeatureSet(needed, f.declared)
+	if needed.IsEmpty() {
+		return "", nil
+	}
+	framework := nodedeclaredfeatures.DefaultFramework
+	declared := framework.TryMap(slices.Sorted(slices.Values(f.declared())))
+	match, err := framework.MatchNodeFeatureSet(needed, declared)
 	if err != nil || match.IsMatch {
 		return "", err
 	}

@@ -67,7 +67,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, err := admission.New(admission.Options{
 				Node:             func() admission.Node { return admission.Node{Node: node(), Confirmed: true} },
-				DeclaredFeatures: tc.declared,
+				DeclaredFeatures: func() []string { return tc.declared },
 			})
 			require.NoError(t, err)
 			err = admit(a, lifecycle.AdmitRequest{Pod: tc.pod})

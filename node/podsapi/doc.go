@@ -24,4 +24,6 @@
 //   - Kubelet ends a watch whose client is 100 events behind with the code ResourceExhausted.
 //   - Kubelet sends no event when the pod has changed without its status, and none when a pod that had ended before the
 //     watch is gone.
+//   - Of a static pod that is removed, kubelet sends ADDED again with its last status but one before DELETED. Here the
+//     event is MODIFIED, with the status in which it has ended.
 package podsapi

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func newRig(t *testing.T, opts podsapi.Options, pods ...*v1.Pod) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "p") // short, for the socket
 	require.NoError(t, err)
-	path := filepath.Join(dir, "pods-api", "pods-api")
+	path := filepath.Join(dir, "pods-api", "pods-api.sock")
 	r := &rig{T: t, node: fake.NewNode(pods...)}
 	opts.Request = func(version, method, code string) {
 		r.mu.Lock()
@@ -206,6 +207,37 @@ func TestWatch(t *testing.T) {
 		return len(r.requests) == 2
 	}, 10*time.Second, time.Millisecond)
 	assert.Equal(t, "v1alpha1 WatchPods Canceled", r.requests[0])
+}
+
+// ending is a node whose pods have the phase Succeeded once they have ended.
+type ending struct {
+	*fake.Node
+	ended atomic.Bool
+}
+
+func (e *ending) PodStatus(uid types.UID) (v1.PodStatus, bool) {
+	if e.ended.Load() {
+		return v1.PodStatus{Phase: v1.PodSucceeded}, true
+	}
+	return e.Node.PodStatus(uid)
+}
+
+// The status in which a pod has ended comes before its removal, also if the pod is not desired any more.
+func TestLastStatusOfARemovedPod(t *testing.T) {
+	web := pod("web", "b", v1.PodRunning)
+	r := newRig(t, podsapi.Options{})
+	node := &ending{Node: fake.NewNode(web)}
+	require.NoError(t, r.server.Join(node))
+	next, stop := r.watch()
+	defer stop()
+	assert.Equal(t, "ADDED default/web b Running", next())
+	assert.Equal(t, "INITIAL_SYNC_COMPLETE", next())
+	node.SetDesired(true)
+	node.SetGone("b")
+	node.ended.Store(true)
+	r.server.StatusChanged("b")
+	assert.Equal(t, "MODIFIED default/web b Succeeded", next())
+	assert.Equal(t, "DELETED default/web b ", next())
 }
 
 // A client that does not read holds up neither the agent nor others, and receives the latest state afterwards.

@@ -101,7 +101,10 @@ func (s *Server) update(w *watcher, uid types.UID) error {
 		if !known {
 			return nil
 		}
-		if _, ok := s.node.PodStatus(uid); ok && desired { // the status in which it has ended
+		if !desired {
+			pod = last.pod
+		}
+		if _, ok := s.node.PodStatus(uid); ok { // the status in which it has ended
 			if err := s.send(w, pod); err != nil {
 				return err
 			}

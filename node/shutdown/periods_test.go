@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/shutdown"
 )
 
-// The priorities of the tables are those of kubelet 1.36 (pkg/apis/scheduling).
+// The priorities of the tables are those of kubelet 1.37 (pkg/apis/scheduling).
 const (
 	highestUserDefinable = 1_000_000_000
 	systemCritical       = 2_000_000_000
@@ -28,7 +28,7 @@ func seconds(priority int32, n int) shutdown.Period {
 	return shutdown.Period{Priority: priority, GracePeriod: time.Duration(n) * time.Second}
 }
 
-// The cases and numbers are those of Test_migrateConfig in kubelet 1.36, pkg/kubelet/nodeshutdown.
+// The cases and numbers are those of Test_migrateConfig in kubelet 1.37, pkg/kubelet/nodeshutdown.
 func TestClasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		total, critical time.Duration
@@ -50,7 +50,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// The first two cases are those of Test_groupByPriority in kubelet 1.36.
+// The first two cases are those of Test_groupByPriority in kubelet 1.37.
 func TestGroups(t *testing.T) {
 	four := shutdown.ByPriority(seconds(4, 40), seconds(1, 10), seconds(3, 30), seconds(2, 20))
 	type group struct {

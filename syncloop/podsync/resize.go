@@ -20,6 +20,9 @@ type resizeState struct {
 	// the latest error of the resize.
 	generation int64
 	problem    string
+	// volumes means that the sizes of volumes may have to change. The runtime does not report these: only done ends the
+	// resize.
+	volumes bool
 	// done means that pod and containers have the resources of the spec as far as the node can give them: a sync
 	// had nothing to change. It may report others: a node without limits of CPU time has none.
 	done bool
@@ -36,8 +39,13 @@ func (r *resizeState) follow(pod *v1.Pod) {
 		c := podspec.ReportedCondition(pod, v1.PodResizeInProgress)
 		r.generation, r.problem = c.ObservedGeneration, c.Message
 		r.done = r.generation == 0 && pod.Status.ObservedGeneration == pod.Generation
+		r.volumes = r.generation != 0 && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+			return podspec.MemoryVolumeLimit(&v) != nil
+		})
 	case !podspec.SameResources(before, pod):
 		r.generation, r.problem, r.done = pod.Generation, "", false
+		volumesOf := func(pod *v1.Pod) *v1.Pod { return &v1.Pod{Spec: v1.PodSpec{Volumes: pod.Spec.Volumes}} }
+		r.volumes = r.volumes || !podspec.SameResources(volumesOf(before), volumesOf(pod))
 	}
 }
 
@@ -66,11 +74,11 @@ func (st *podState) resizeConditions(pending v1.PodCondition) (out []v1.PodCondi
 	// known then.
 	unknown := r.generation != 0 && pod.Spec.Resources != nil &&
 		st.last.observed.ContainersRunning() && st.last.observed.Resources == nil
-	if r.done || !unknown && !resizing(pod, st.last.observed) {
+	if r.done || !r.volumes && !unknown && !resizing(pod, st.last.observed) {
 		if r.generation != 0 {
 			completed = podspec.ResizeMessage("Pod resize completed", pod, r.generation, "")
 		}
-		r.generation, r.problem = 0, ""
+		r.generation, r.problem, r.volumes = 0, "", false
 		return out, completed
 	}
 	r.generation = cmp.Or(r.generation, pod.Generation)

@@ -355,3 +355,61 @@ func TestAResizeOfThePodAsAWhole(t *testing.T) {
 	assert.Empty(t, r.conditions())
 	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
 }
+
+// A resize of a volume in memory ends when its component has made it, whatever the containers have.
+func TestAResizeOfAVolume(t *testing.T) {
+	volumes := &preparer{}
+	r := &resizer{t: t}
+	r.world.statuses = map[types.UID]v1.PodStatus{}
+	deps := r.world.deps()
+	deps.Join = []lifecycle.Component{volumes}
+	begin := func() {
+		t.Helper()
+		var err error
+		r.Syncer, err = podsync.New(deps, podsync.Options{
+			PodsDir: t.TempDir(), Host: &runtime.Host{},
+			Observer: runtime.Observer{NonBlocking: true,
+				Event: func(e runtime.Event) { r.events = append(r.events, e.Reason) }},
+		})
+		require.NoError(t, err)
+	}
+	begin()
+	sized := func(generation int64, size string) *v1.Pod {
+		return testpod.With(resizedPod(generation, "8Mi", "16Mi"), func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{
+				Medium: v1.StorageMediumMemory, SizeLimit: new(resource.MustParse(size))}}}}
+		})
+	}
+	syncPod := func(pod *v1.Pod) (before []v1.PodCondition, err error) {
+		r.world.during = func() { before = r.conditions() }
+		_, err = r.SyncPod(t.Context(), podworkers.Sync, pod, withLimit("16Mi"))
+		return before, err
+	}
+	_, err := syncPod(sized(1, "4Mi"))
+	require.NoError(t, err)
+	before, err := syncPod(sized(2, "8Mi"))
+	require.NoError(t, err)
+	assert.Equal(t, inProgress(2, ""), before)
+	assert.Empty(t, r.conditions())
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+
+	volumes.response.ResizeError = "in use"
+	shrunk := sized(3, "2Mi")
+	for range 2 {
+		_, err = syncPod(shrunk)
+		require.Error(t, err)
+		assert.Equal(t, inProgress(3, "in use"), r.conditions())
+	}
+	assert.Equal(t, []string{"ResizeError"}, r.takeEvents())
+	begin() // another agent
+	shrunk.Status.Conditions = inProgress(3, "in use")
+	_, err = syncPod(shrunk)
+	require.Error(t, err)
+	assert.Equal(t, inProgress(3, "in use"), r.conditions())
+	assert.Empty(t, r.takeEvents())
+	volumes.response = lifecycle.PrepareResponse{}
+	_, err = syncPod(shrunk)
+	require.NoError(t, err)
+	assert.Empty(t, r.conditions())
+	assert.Equal(t, []string{"ResizeCompleted"}, r.takeEvents())
+}

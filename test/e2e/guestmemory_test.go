@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/oom"
 	"github.com/kubeletkit/kubeletkit/node/swap"
+	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/podconfig"
 	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -35,12 +36,13 @@ import (
 type memoryAgent struct {
 	*kubeletkit.Agent
 	pods chan []*v1.Pod
+	root string // its root directory
 
 	mu     sync.Mutex
 	events []runtime.Event
 }
 
-func startMemoryAgent(t *testing.T, c *Cluster) *memoryAgent {
+func startMemoryAgent(t *testing.T, c *Cluster, join ...lifecycle.Component) *memoryAgent {
 	// This process may be in the root of the cgroups, which has no limits. A cgroup below it shows which ones the
 	// kernel has.
 	const root = "/sys/fs/cgroup"
@@ -55,20 +57,20 @@ func startMemoryAgent(t *testing.T, c *Cluster) *memoryAgent {
 		},
 	})
 	require.NoError(t, err)
-	a := &memoryAgent{pods: make(chan []*v1.Pod, 1)}
+	a := &memoryAgent{pods: make(chan []*v1.Pod, 1), root: t.TempDir()}
 	limiter, err := swap.New(swap.Options{Behavior: swap.LimitedSwap})
 	require.NoError(t, err)
 	watcher, err := oom.New(oom.Options{})
 	require.NoError(t, err)
 	a.Agent, err = kubeletkit.New(kubeletkit.Options{
-		NodeName: NodeName, RootDir: t.TempDir(), Runtime: rt,
+		NodeName: NodeName, RootDir: a.root, Runtime: rt,
 		Sources: []podconfig.Source{podconfig.NewChannel(podspec.SourceAPI, a.pods)},
 		Observe: kubeletkit.Observe{EveryEvent: func(e runtime.Event) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.events = append(a.events, e)
 		}},
-		Join: []lifecycle.Component{limiter, watcher},
+		Join: append([]lifecycle.Component{limiter, watcher}, join...),
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -221,4 +223,81 @@ func TestGuestChildIsKilled(t *testing.T) {
 		assert.Contains(t, found[0], "spec.containers{main} The kernel killed process sh (pid ")
 		assert.Contains(t, found[0], "of container main: the memory limit of the container is reached")
 	}
+}
+
+// A volume in memory of a pod that runs in containerd has the size of its changed limit, without a restart. It is at
+// most the limit of memory of the pod, and does not become smaller than what it holds (KEP-6030).
+func TestGuestVolumeResize(t *testing.T) {
+	inGuest(t)
+	c := NewCluster(t)
+	a := startMemoryAgent(t, c, volume.MemoryResizer{})
+	generation := int64(0)
+	sized := func(size string) *v1.Pod {
+		pod := memoryPod("volume", Forever, memoryOf("50Mi"), memoryOf("100Mi"))
+		generation++
+		pod.Generation = generation
+		limit := resource.MustParse(size)
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{
+			Medium: v1.StorageMediumMemory, SizeLimit: &limit}}}}
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		return pod
+	}
+	put := func(size string) { a.pods <- []*v1.Pod{sized(size)} }
+	sees := func(kilobytes string) {
+		t.Helper()
+		Eventually(t, guestWithin, "the container sees "+kilobytes+" KiB", func() error {
+			out, err := c.TryExec(t, "volume", "main", "sh", "-c", "df -k /v | tail -n 1 | awk '{print $2}'")
+			if err == nil && strings.TrimSpace(out) != kilobytes {
+				err = fmt.Errorf("%s", out)
+			}
+			return err
+		})
+	}
+	conditions := func() (found []string) {
+		for _, p := range a.Pods() {
+			for _, condition := range p.Status.Conditions {
+				if strings.HasPrefix(string(condition.Type), "PodResize") {
+					found = append(found, fmt.Sprintf("%s %s %s", condition.Type, condition.Reason, condition.Message))
+				}
+			}
+		}
+		return found
+	}
+	put("16Mi")
+	first := a.await(t, sized("16Mi"), "running", isRunning)
+	sees("16384")
+	put("32Mi")
+	sees("32768")
+	put("1Gi")
+	sees("102400") // the limit of the pod
+	c.Exec(t, "volume", "main", "sh", "-c", "head -c 20971520 /dev/zero > /v/file")
+	put("8Mi")
+	Eventually(t, guestWithin, "the resize fails", func() error {
+		found := strings.Join(conditions(), "\n")
+		if !strings.Contains(found, "PodResizeInProgress Error ") ||
+			!strings.Contains(found, "failed to resize volume v") {
+			return fmt.Errorf("%q", found)
+		}
+		return nil
+	})
+	sees("102400")
+	put("24Mi")
+	sees("24576")
+	Eventually(t, guestWithin, "no resize is under way", func() error {
+		if found := conditions(); len(found) > 0 {
+			return fmt.Errorf("%q", found)
+		}
+		return nil
+	})
+	last := a.await(t, sized("24Mi"), "running", isRunning)
+	assert.Equal(t, first.ContainerID, last.ContainerID)
+	assert.Zero(t, last.RestartCount)
+	a.pods <- nil
+	Eventually(t, guestWithin, "the volume is unmounted", func() error {
+		left, err := filepath.Glob(filepath.Join(a.root, "pods", "*", "volumes", "*", "v"))
+		if len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return err
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/credentials"
 	"github.com/kubeletkit/kubeletkit/cluster/node"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // clusterFlags and clusterFields have an effect only with --kubeconfig.
@@ -173,9 +174,8 @@ func (s *Settings) CredentialsOptions() credentials.Options {
 		Rotate: s.RotateCertificates}
 }
 
-// NodeOptions returns the options of the node object. They lack what comes from the agent. podCgroups means that pods
-// have cgroups that hold their own limits.
-func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
+// NodeOptions returns the options of the node object. They lack what comes from the agent.
+func (s *Settings) NodeOptions() (node.Options, error) {
 	name, err := s.NodeName()
 	if err != nil {
 		return node.Options{}, err
@@ -214,7 +214,6 @@ func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 		ReportFrequency:       s.NodeStatusReportFrequency.Duration,
 		LeaseDuration:         time.Duration(s.NodeLeaseDurationSeconds) * time.Second,
 	}
-	opts.DeclaredFeatures = s.DeclaredFeatures(podCgroups)
 	if *s.EnableServer {
 		opts.Port = s.Port
 	}
@@ -227,8 +226,9 @@ func (s *Settings) NodeOptions(podCgroups bool) (node.Options, error) {
 	return opts, nil
 }
 
-// DeclaredFeatures returns the features that the node declares (KEP-5328). podCgroups is that of NodeOptions.
-func (s *Settings) DeclaredFeatures(podCgroups bool) []string {
+// DeclaredFeatures returns the features that the node declares (KEP-5328). podCgroups means that pods have cgroups that
+// hold their own limits, and rt is what the runtime has reported.
+func (s *Settings) DeclaredFeatures(podCgroups bool, rt runtime.Features) []string {
 	features := []string{
 		"InPlacePodVerticalScalingInitContainers", // see TestResizeOfInitContainers of runtime/cri
 		"RestartAllContainersOnContainerExits",    // see TestRestartAllContainers of runtime/cri
@@ -238,6 +238,9 @@ func (s *Settings) DeclaredFeatures(podCgroups bool) []string {
 	}
 	if s.gateOn(volumesGate) {
 		features = append(features, volumesGate) // see TestMemoryResizer of node/volume
+	}
+	if s.gateOn(mountOptionsGate) && rt.MountOptions {
+		features = append(features, mountOptionsGate) // see TestMountOptions of runtime/cri
 	}
 	if *s.EnableServer && *s.EnableDebuggingHandlers {
 		features = append(features, "ExtendWebSocketsToKubelet") // see package server/streams

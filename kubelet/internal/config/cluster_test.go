@@ -121,7 +121,7 @@ func TestCluster(t *testing.T) {
 
 func nodeOptions(t *testing.T, s *Settings) node.Options {
 	t.Helper()
-	o, err := s.NodeOptions(true)
+	o, err := s.NodeOptions()
 	require.NoError(t, err)
 	_, err = node.New(nil, "n", o)
 	require.EqualError(t, err, "node: no client", "nothing else is wrong")

@@ -36,6 +36,7 @@ const (
 	fileOwnersGate   = "AtomicWriteVolumeUserFields"
 	grpcTLSGate      = "GRPCContainerProbeTLS"
 	h2cGate          = "H2CContainerProbe"
+	mountOptionsGate = "VolumeBindMountOptions"
 )
 
 // seLinuxGate is the feature gate of mounts with an SELinux label.

@@ -73,7 +73,7 @@ func TestGatesOfFeatures(t *testing.T) {
 		"ReduceDefaultCrashLoopBackOffDecay": func(s *Settings) bool { return s.FirstBackoff() == time.Second },
 		"TaintTolerationComparisonOperators": (*Settings).CompareTaints,
 		"KubeletRegistrationGetOnExistsOnly": func(s *Settings) bool {
-			opts, err := s.NodeOptions(false)
+			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			return opts.GetOnExistsOnly
 		},

@@ -11,6 +11,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
+	"k8s.io/component-helpers/nodedeclaredfeatures/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestServer(t *testing.T) {
@@ -47,22 +53,18 @@ func TestServer(t *testing.T) {
 			assert.Equal(t, 2*time.Minute, s.Authentication.Webhook.CacheTTL.Duration)
 			assert.Equal(t, 5*time.Minute, s.Authorization.Webhook.CacheAuthorizedTTL.Duration)
 			assert.Equal(t, 30*time.Second, s.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
-			opts, err := s.NodeOptions(true)
+			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			assert.EqualValues(t, 10250, opts.Port)
-			assert.Equal(t, []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
-				"InPlacePodLevelResourcesVerticalScaling", "ExtendWebSocketsToKubelet"}, opts.DeclaredFeatures)
 		}},
 		{"a node without a port", "enableServer: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
-			opts, err := s.NodeOptions(true)
+			opts, err := s.NodeOptions()
 			require.NoError(t, err)
 			assert.Zero(t, opts.Port)
-			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
+			assert.NotContains(t, s.DeclaredFeatures(true, runtime.Features{}), "ExtendWebSocketsToKubelet")
 		}},
 		{"a node without sessions", "enableDebuggingHandlers: false\n", []string{"--kubeconfig=k"}, func(t *testing.T, s *Settings) {
-			opts, err := s.NodeOptions(true)
-			require.NoError(t, err)
-			assert.NotContains(t, opts.DeclaredFeatures, "ExtendWebSocketsToKubelet")
+			assert.NotContains(t, s.DeclaredFeatures(true, runtime.Features{}), "ExtendWebSocketsToKubelet")
 		}},
 		{"flags over fields", "address: 192.0.2.1\nauthentication: {webhook: {enabled: true, cacheTTL: 1m}}\nauthorization: {mode: AlwaysAllow}\ntlsMinVersion: VersionTLS13\ntlsCurvePreferences: [29]\n",
 			[]string{"--kubeconfig=k", "--authentication-token-webhook=false", "--anonymous-auth",
@@ -140,11 +142,56 @@ func TestDeclaredFeatures(t *testing.T) {
 		}
 		s, err := parsed(t, header, args...)
 		require.NoError(t, err)
-		opts, err := s.NodeOptions(tc.cgroups)
-		require.NoError(t, err)
-		assert.Equal(t, tc.want, slices.Contains(opts.DeclaredFeatures, resize), tc)
-		assert.Contains(t, opts.DeclaredFeatures, "InPlacePodVerticalScalingInitContainers")
+		declared := s.DeclaredFeatures(tc.cgroups, runtime.Features{})
+		assert.Equal(t, tc.want, slices.Contains(declared, resize), tc)
+		assert.Contains(t, declared, "InPlacePodVerticalScalingInitContainers")
 	}
+}
+
+// A node declares what a kubelet with the same feature gates and the same runtime declares, but for what is missing.
+func TestDeclaredFeaturesAreKubelets(t *testing.T) {
+	on := types.FeatureGateMap{}
+	for name, g := range eachGate() {
+		on[name] = g.on
+	}
+	given := []string{""}
+	for _, f := range features.AllFeatures {
+		for _, name := range f.Requirements().EnabledFeatureGates {
+			given = append(given, name+"=true", name+"=false")
+		}
+	}
+	tried := 0
+	for _, gate := range given {
+		for _, rt := range []runtime.Features{{}, {MountOptions: true}} {
+			args := []string{"--kubeconfig=k"}
+			gates := maps.Clone(on)
+			if name, value, ok := strings.Cut(gate, "="); ok {
+				args, gates[name] = append(args, "--feature-gates="+gate), value == "true"
+			}
+			s, err := parsed(t, header, args...)
+			if err != nil {
+				continue // no gate can have this value here, see TestFeatureGates
+			}
+			want := nodedeclaredfeatures.DefaultFramework.DiscoverNodeFeatures(&nodedeclaredfeatures.NodeConfiguration{
+				FeatureGates: gates, Version: version.MajorMinor(1, 37),
+				RuntimeFeatures: nodedeclaredfeatures.RuntimeFeatures{MountOptions: rt.MountOptions,
+					UserNamespacesHostNetwork: true},
+			})
+			want = slices.DeleteFunc(want, func(name string) bool {
+				g, _ := findGate(name)
+				return g.here == "missing"
+			})
+			got := slices.Sorted(slices.Values(s.DeclaredFeatures(true, rt)))
+			assert.Equal(t, want, got, "%s %+v", gate, rt)
+			tried++
+		}
+	}
+	assert.Greater(t, tried, 2*len(features.AllFeatures))
+	const bindMounts = "VolumeBindMountOptions"
+	s, err := parsed(t, header, "--feature-gates="+bindMounts+"=true")
+	require.NoError(t, err)
+	assert.NotContains(t, s.DeclaredFeatures(true, runtime.Features{}), bindMounts, "the runtime ignores them")
+	assert.Contains(t, s.DeclaredFeatures(true, runtime.Features{MountOptions: true}), bindMounts)
 }
 
 // The resize of volumes in memory is refused and not declared without its gate.
@@ -156,7 +203,7 @@ func TestVolumeResizes(t *testing.T) {
 	} {
 		s, err := parsed(t, header, "--feature-gates="+resize+"="+gate)
 		require.NoError(t, err)
-		assert.Equal(t, gate == "true", slices.Contains(s.DeclaredFeatures(true), resize))
+		assert.Equal(t, gate == "true", slices.Contains(s.DeclaredFeatures(true, runtime.Features{}), resize))
 		for i, want := range refusals {
 			assert.Equal(t, want, s.RefuseVolumeResizes(func() bool { return i == 1 }))
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // CRI has the metrics of package cri. Names, types, buckets and help are kubelet's
-// (pkg/kubelet/metrics/metrics.go at 1.36). The label runtime_handler is empty for pods
+// (pkg/kubelet/metrics/metrics.go at 1.37). The label runtime_handler is empty for pods
 // without a runtime class, as there.
 type CRI struct {
 	operations, operationErrors *prometheus.CounterVec

@@ -11,7 +11,7 @@ import (
 )
 
 // Disk has the metrics of claims and of logs in kubelet's /metrics
-// (pkg/kubelet/metrics/collectors at 1.36).
+// (pkg/kubelet/metrics/collectors at 1.37).
 type Disk struct {
 	read   func() []stats.DiskUsage
 	logs   *prometheus.Desc

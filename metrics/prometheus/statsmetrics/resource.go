@@ -9,7 +9,7 @@ import (
 )
 
 // resource encodes /metrics/resource. Names, labels, help and order are kubelet's
-// (pkg/kubelet/metrics/collectors/resource_metrics.go at 1.36). Of two pods of one namespace and
+// (pkg/kubelet/metrics/collectors/resource_metrics.go at 1.37). Of two pods of one namespace and
 // name, the newer one counts: their series would be the same.
 func resource(r *stats.Reading) []byte {
 	t := &text{buf: make([]byte, 0, 256*(16+4*len(r.Pods)))}

@@ -208,7 +208,7 @@ func TestJoin(t *testing.T) {
 	require.NoError(t, errors.Join(pod, node))
 }
 
-// The values are those of hashAuthConfig in kubelet 1.36.
+// The values are those of hashAuthConfig in kubelet 1.37.
 func TestHash(t *testing.T) {
 	for want, c := range map[string]Credential{
 		"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a": {}, // of {}
