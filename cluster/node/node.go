@@ -105,7 +105,7 @@ type Options struct {
 	Port int32
 	// DeclaredFeatures returns the names of the features that the node declares (KEP-5328), such as
 	// ExtendWebSocketsToKubelet if the API server may pass WebSocket requests of exec, attach and
-	// port-forward on to Port. It is called with each look at the status, must not block, and must be safe for
+	// port-forward on to Port. It is called for each report of the status, must not block, and must be safe for
 	// concurrent use. If nil, the node declares none. An older API server without the field drops it from the
 	// report. Pods that need another feature are refused, see package node/admission.
 	DeclaredFeatures func() []string
