@@ -2,9 +2,11 @@ package podcertificates_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -26,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -516,6 +519,53 @@ func TestVersionsOfTheAPI(t *testing.T) {
 		require.ErrorIs(t, err, podcertificates.ErrNotIssued)
 		require.ErrorContains(t, err, "the API server does not have the API of PodCertificateRequests")
 	})
+}
+
+// A server of 1.35 requires the public key and the signature of the UID of the pod, and does not know StubPKCS10Request.
+func TestProofOfPossession(t *testing.T) {
+	t.Parallel()
+	for _, keyType := range []string{"ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072"} {
+		run(t, func(w *world) {
+			var got []certificatesv1beta1.PodCertificateRequestSpec
+			w.client.PrependReactor("*", "podcertificaterequests", func(a clienttesting.Action) (bool, kruntime.Object,
+				error) {
+				if a.GetResource().Version == "v1" {
+					return true, nil, apierrors.NewGenericServerResponse(404, a.GetVerb(),
+						a.GetResource().GroupResource(), "", "", 0, true)
+				}
+				create, ok := a.(clienttesting.CreateAction)
+				if !ok {
+					return false, nil, nil
+				}
+				spec := create.GetObject().(*certificatesv1beta1.PodCertificateRequest).Spec
+				if spec.PKIXPublicKey == nil {
+					return true, nil, apierrors.NewInvalid(certificatesv1beta1.Kind("PodCertificateRequest"), "r",
+						field.ErrorList{field.Invalid(field.NewPath("spec", "pkixPublicKey"), nil, "must be valid")})
+				}
+				got = append(got, spec)
+				return false, nil, nil
+			})
+			_, _, err := w.PodCertificate(w.t.Context(), web, "v", 0,
+				&v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: keyType})
+			require.EqualError(t, err, "credential bundle is not issued yet")
+			require.Len(t, got, 1)
+			assert.Nil(t, got[0].StubPKCS10Request)
+			key, err := x509.ParsePKIXPublicKey(got[0].PKIXPublicKey)
+			require.NoError(t, err)
+			uid, proof := []byte(got[0].PodUID), got[0].ProofOfPossession
+			hash := sha256.Sum256(uid)
+			switch key := key.(type) { // as pkg/apis/certificates/validation of 1.35.4
+			case ed25519.PublicKey:
+				assert.True(t, ed25519.Verify(key, uid, proof))
+			case *ecdsa.PublicKey:
+				assert.True(t, ecdsa.VerifyASN1(key, hash[:], proof))
+			case *rsa.PublicKey:
+				assert.NoError(t, rsa.VerifyPSS(key, crypto.SHA256, hash[:], proof, nil))
+			default:
+				t.Errorf("%T", key)
+			}
+		})
+	}
 }
 
 func TestNew(t *testing.T) {

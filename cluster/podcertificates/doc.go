@@ -28,6 +28,7 @@
 //   - Everything about a pod is forgotten when it has ended or is gone.
 //   - The API is certificates.k8s.io/v1, or v1beta1 where the server does not have it. If it has
 //     neither, as by default in Kubernetes 1.36, the pod waits, and the error has this reason.
+//     A server of 1.35 gets the public key and a proof of possession in place of a signed request.
 //
 // # Differences from kubelet 1.37
 //

@@ -222,7 +222,7 @@ func (c *Certificates) request(ctx context.Context, p *projection) {
 		c.requests[pend.name()] = p
 		c.mu.Unlock()
 	}
-	if err := c.server.create(limited, pend.object); err != nil {
+	if err := c.server.create(limited, pend.object, pend.key); err != nil {
 		c.failed(ctx, p, pend, fmt.Errorf("while creating on API: %w", err))
 		return
 	}

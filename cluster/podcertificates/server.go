@@ -2,6 +2,8 @@ package podcertificates
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
@@ -25,8 +27,8 @@ func newServer(client kubernetes.Interface) server {
 		listwatch.Of(client.CertificatesV1beta1().PodCertificateRequests("")))}
 }
 
-// create creates a request. It is no error if it exists: then an earlier try has created it.
-func (s server) create(ctx context.Context, r *certificatesv1.PodCertificateRequest) (err error) {
+// create creates a request for the key. It is no error if it exists: then an earlier try has created it.
+func (s server) create(ctx context.Context, r *certificatesv1.PodCertificateRequest, keyPEM []byte) (err error) {
 	if s.IsBeta() {
 		beta := &certificatesv1beta1.PodCertificateRequest{ObjectMeta: r.ObjectMeta,
 			Spec: certificatesv1beta1.PodCertificateRequestSpec{
@@ -36,8 +38,18 @@ func (s server) create(ctx context.Context, r *certificatesv1.PodCertificateRequ
 				MaxExpirationSeconds: r.Spec.MaxExpirationSeconds, StubPKCS10Request: r.Spec.StubPKCS10Request,
 				UnverifiedUserAnnotations: r.Spec.UnverifiedUserAnnotations,
 			}}
-		_, err = s.client.CertificatesV1beta1().PodCertificateRequests(r.Namespace).Create(ctx, beta,
-			metav1.CreateOptions{})
+		requests := s.client.CertificatesV1beta1().PodCertificateRequests(r.Namespace)
+		_, err = requests.Create(ctx, beta, metav1.CreateOptions{})
+		if lacksPublicKey(err) {
+			spec, signErr := &beta.Spec, error(nil)
+			spec.StubPKCS10Request = nil
+			spec.PKIXPublicKey, spec.ProofOfPossession, signErr = //lint:ignore SA1019 1.35 has nothing else
+				proofOfPossession(keyPEM, r.Spec.PodUID)
+			if signErr != nil {
+				return signErr
+			}
+			_, err = requests.Create(ctx, beta, metav1.CreateOptions{})
+		}
 	} else {
 		_, err = s.client.CertificatesV1().PodCertificateRequests(r.Namespace).Create(ctx, r, metav1.CreateOptions{})
 	}
@@ -45,6 +57,16 @@ func (s server) create(ctx context.Context, r *certificatesv1.PodCertificateRequ
 		return nil
 	}
 	return err
+}
+
+// lacksPublicKey reports whether the API server has refused a request because it knows no StubPKCS10Request, as 1.35.
+func lacksPublicKey(err error) bool {
+	var refused apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &refused) || refused.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(refused.Status().Details.Causes,
+		func(cause metav1.StatusCause) bool { return cause.Field == "spec.pkixPublicKey" })
 }
 
 // request is the part of a request that is needed.

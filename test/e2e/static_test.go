@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,18 +17,21 @@ import (
 )
 
 // Static pods without metadata.uid go from a kubelet to this agent and back three times, also those that this agent has
-// started: containers and mirror pods stay.
+// started: containers and mirror pods stay. With an older API server, the kubelet is of its version.
 func TestStaticPodsWithoutUID(t *testing.T) {
 	t.Parallel()
 	Need(t)
-	t.Run("1.37", func(t *testing.T) {
+	old := cmp.Or(OldKubernetes(), "1.36")
+	t.Run(old, func(t *testing.T) {
 		t.Parallel()
-		staticPodsWithoutUID(t, "kubelet")
+		staticPodsWithoutUID(t, "kubelet-"+old, "--static-pod-uids="+old)
 	})
-	t.Run("1.36", func(t *testing.T) {
-		t.Parallel()
-		staticPodsWithoutUID(t, "kubelet-1.36", "--static-pod-uids=1.36")
-	})
+	if OldKubernetes() == "" {
+		t.Run("1.37", func(t *testing.T) {
+			t.Parallel()
+			staticPodsWithoutUID(t, "kubelet")
+		})
+	}
 }
 
 func staticPodsWithoutUID(t *testing.T, program string, args ...string) {

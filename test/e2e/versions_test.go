@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,8 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
-	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
@@ -60,37 +62,57 @@ func TestCheckpointsOfKubelets(t *testing.T) {
 	}
 }
 
-// The UIDs that podconfig/manifest derives are those of kubelet's own code, of each version, and so are the hashes of
-// containers.
+var updateUIDs = flag.Bool("update-uids", false, "write testdata/uids.txt of podconfig/manifest")
+
+// The UIDs of static pods and the hashes of containers in testdata/uids.txt of podconfig/manifest are those of kubelet's
+// own code, of 1.36, 1.37 and the version of [OldKubernetes]. The lines of other versions stay as they are.
 func TestStaticPodUIDs(t *testing.T) {
 	t.Parallel()
-	for version, program := range map[string]string{"1.36": "reference-1.36", "1.37": "reference"} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			const dir = "../../podconfig/manifest/testdata"
-			kubelets := map[string]struct {
-				UID    types.UID
-				Hashes map[string]uint64
-			}{}
-			askReference(t, &kubelets, program, dir, "uids", "node-1", "uids")
-			files, err := filepath.Glob(filepath.Join(dir, "uids/*"))
-			require.NoError(t, err)
-			require.Len(t, kubelets, len(files))
-			for _, path := range files {
-				data, err := os.ReadFile(path)
-				require.NoError(t, err)
-				pods, err := manifest.Load(data, manifest.Options{NodeName: "node-1", KubeletVersion: version,
-					Origin: filepath.Join("uids", filepath.Base(path))})
-				require.NoError(t, err, path)
-				want, hashes := kubelets[pods[0].Name], map[string]uint64{}
-				for _, c := range podspec.Containers(&pods[0].Spec) {
-					hashes[c.Name] = podspec.ContainerHash(c)
-				}
-				assert.Equal(t, want.UID, pods[0].UID, path)
-				assert.Equal(t, want.Hashes, hashes, path)
-			}
-		})
+	const dir = "../../podconfig/manifest/testdata"
+	programs := map[string]string{"1.36": "reference-1.36", "1.37": "reference"}
+	if version := OldKubernetes(); version != "" && programs[version] == "" {
+		programs[version] = "reference-" + version
 	}
+	golden, err := os.ReadFile(filepath.Join(dir, "uids.txt"))
+	require.NoError(t, err)
+	var want []string
+	for line := range strings.Lines(string(golden)) {
+		if version, _, _ := strings.Cut(line, " "); programs[version] == "" {
+			want = append(want, line)
+		}
+	}
+	for version, program := range programs {
+		want = append(want, uidsOfKubelet(t, version, program, dir)...)
+	}
+	slices.Sort(want)
+	if text := strings.Join(want, ""); *updateUIDs {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "uids.txt"), []byte(text), 0o644))
+	} else {
+		assert.Equal(t, text, string(golden))
+	}
+}
+
+// uidsOfKubelet returns the lines of testdata/uids.txt for a version of kubelet.
+func uidsOfKubelet(t *testing.T, version, program, dir string) (lines []string) {
+	kubelets := map[string]struct {
+		UID    types.UID
+		Hashes map[string]uint64
+	}{}
+	askReference(t, &kubelets, program, dir, "uids", "node-1", "uids")
+	files, err := filepath.Glob(filepath.Join(dir, "uids/*"))
+	require.NoError(t, err)
+	require.Len(t, kubelets, len(files))
+	for _, path := range files {
+		file := filepath.Base(path)
+		pod, ok := kubelets[strings.TrimSuffix(file, filepath.Ext(file))+"-node-1"]
+		require.True(t, ok, "the pod in %s has another name", path)
+		line := fmt.Sprintf("%s uids/%s %s", version, file, pod.UID)
+		for _, name := range slices.Sorted(maps.Keys(pod.Hashes)) {
+			line += fmt.Sprintf(" %s=%x", name, pod.Hashes[name])
+		}
+		lines = append(lines, line+"\n")
+	}
+	return lines
 }
 
 // The table of feature gates has those that kubelet accepts, with their defaults. Those of which it says that a kubelet

@@ -84,7 +84,16 @@ func (s *signer) answer(ctx context.Context, r *certificatesv1beta1.PodCertifica
 }
 
 func (s *signer) sign(r *certificatesv1beta1.PodCertificateRequest) error {
-	csr, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
+	var public any
+	var err error
+	if key := r.Spec.PKIXPublicKey; len(key) > 0 { //lint:ignore SA1019 Kubernetes 1.35 has nothing else
+		public, err = x509.ParsePKIXPublicKey(key)
+	} else {
+		var csr *x509.CertificateRequest
+		if csr, err = x509.ParseCertificateRequest(r.Spec.StubPKCS10Request); err == nil {
+			public = csr.PublicKey
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -95,7 +104,7 @@ func (s *signer) sign(r *certificatesv1beta1.PodCertificateRequest) error {
 		Subject:     pkix.Name{CommonName: fmt.Sprintf("%s/%s on %s", r.Namespace, r.Spec.PodName, r.Spec.NodeName)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, s.cert, csr.PublicKey, s.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, s.cert, public, s.key)
 	if err != nil {
 		return err
 	}

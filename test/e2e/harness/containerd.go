@@ -2,7 +2,7 @@ package harness
 
 import (
 	"fmt"
-	"os/exec"
+	"os"
 	"path/filepath"
 	"testing"
 )
@@ -11,45 +11,56 @@ import (
 type Containerd int
 
 const (
-	// Current is the containerd that the module test/tools names; it has an event
-	// stream.
+	// Current is the containerd that the module test/tools names, or, with KUBELETKIT_E2E_CONTAINERD set, as to 1.7,
+	// the one of this version. It has an event stream.
 	Current Containerd = iota
 	// Old is Debian's containerd 1.6, which has none.
 	Old
 )
 
+// version returns the version of the containerd, such as "1.7", or "" for the one that the module test/tools names.
+func (k Containerd) version() string {
+	if k == Old {
+		return "1.6"
+	}
+	return os.Getenv("KUBELETKIT_E2E_CONTAINERD")
+}
+
 // dir returns the directory with the programs of the containerd: itself and its
 // shim.
 func (k Containerd) dir(t testing.TB) string {
-	what, b := "containerd", &current
-	if k == Old {
-		Need(t, "apt-get", "dpkg-deb")
-		what, b = "containerd-1.6", &old
+	tool, version := "containerd", k.version()
+	if version != "" {
+		tool += "-" + version
 	}
-	return b.get(t, what, func() (string, *exec.Cmd) {
-		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), what)
-	})
+	if version == "1.6" {
+		Need(t, "apt-get", "dpkg-deb")
+	}
+	return toolDir(t, tool)
 }
 
 // config returns the content of the configuration file. It says nothing of the
 // registry: containerd speaks plain HTTP to loopback addresses.
 func (k Containerd) config(c *Cluster, cniPlugins string) string {
-	format := config2
-	if k == Old {
-		format = config16
+	format, runtime, images, more := config2, "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images", ""
+	if k.version() != "" {
+		format, runtime, images = config1, "io.containerd.grpc.v1.cri", "io.containerd.grpc.v1.cri"
 	}
-	config := fmt.Sprintf(format, c.Dir, c.socket(), c.Registry.Image("pause:1"), cniPlugins)
+	if k.version() == "1.7" {
+		more = fmt.Sprintf("  enable_cdi = true\n  cdi_spec_dirs = ['%s/cdi', '/var/run/cdi']\n", c.Dir)
+	}
+	if c.keep && k == Current {
+		more += "  image_pull_with_sync_fs = true\n"
+	}
+	config := fmt.Sprintf(format, c.Dir, c.socket(), c.Registry.Image("pause:1"), cniPlugins, more)
 	if c.runc != "" || c.systemd {
-		config += fmt.Sprintf(runcOptions, c.runc, c.systemd)
+		config += fmt.Sprintf(runcOptions, runtime, c.runc, c.systemd)
 	}
 	if c.oomScore != 0 {
 		config = fmt.Sprintf("oom_score = %d\n", c.oomScore) + config
 	}
-	if c.keep && k == Current {
-		config += "[plugins.'io.containerd.cri.v1.images']\n  image_pull_with_sync_fs = true\n"
-	}
 	if c.mirror {
-		config += fmt.Sprintf(mirrorOptions, c.Dir)
+		config += fmt.Sprintf(mirrorOptions, images, c.Dir)
 	}
 	return config
 }
@@ -57,9 +68,7 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 // builtRunc returns the path of the runc that is built.
 func builtRunc(t testing.TB) string {
 	Need(t, "apt-get", "dpkg-deb", "cc")
-	return filepath.Join(runc.get(t, "runc", func() (string, *exec.Cmd) {
-		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), "runc")
-	}), "runc")
+	return filepath.Join(toolDir(t, "runc"), "runc")
 }
 
 // The configurations. restrict_oom_score_adj: without CAP_SYS_RESOURCE runc cannot
@@ -78,7 +87,8 @@ disabled_plugins = [
   address = '%[2]s'
 [plugins.'io.containerd.shim.v1.manager']
   socket_dir = '%[1]s/s'
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
+[plugins.'io.containerd.cri.v1.images']
+%[5]s[plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '%[3]s'
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
@@ -91,28 +101,28 @@ disabled_plugins = [
 `
 
 	// runcOptions are those of runc; BinaryName is "" for the one of PATH.
-	runcOptions = `[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+	runcOptions = `[plugins.'%[1]s'.containerd.runtimes.runc]
   runtime_type = 'io.containerd.runc.v2'
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  BinaryName = '%s'
-  SystemdCgroup = %t
+[plugins.'%[1]s'.containerd.runtimes.runc.options]
+  BinaryName = '%[2]s'
+  SystemdCgroup = %[3]t
 `
 
-	mirrorOptions = `[plugins.'io.containerd.cri.v1.images'.registry]
+	mirrorOptions = `[plugins.'%s'.registry]
   config_path = '%s/mirrors'
 `
 
-	// 1.6 has its shims' sockets in /run/containerd/s, whatever it is told, by names
+	// 1.x has its shims' sockets in /run/containerd/s, whatever it is told, by names
 	// that come from its own address. A shim whose start is cut off, when containerd is
 	// killed, leaves its socket there.
-	config16 = `version = 2
+	config1 = `version = 2
 root = '%[1]s/root'
 state = '%[1]s/state'
 imports = []
 disabled_plugins = [
   'io.containerd.internal.v1.opt', 'io.containerd.internal.v1.restart', 'io.containerd.internal.v1.tracing',
-  'io.containerd.snapshotter.v1.aufs', 'io.containerd.snapshotter.v1.btrfs', 'io.containerd.snapshotter.v1.devmapper',
-  'io.containerd.snapshotter.v1.zfs',
+  'io.containerd.nri.v1.nri', 'io.containerd.snapshotter.v1.aufs', 'io.containerd.snapshotter.v1.blockfile',
+  'io.containerd.snapshotter.v1.btrfs', 'io.containerd.snapshotter.v1.devmapper', 'io.containerd.snapshotter.v1.zfs',
 ]
 [grpc]
   address = '%[2]s'
@@ -121,7 +131,7 @@ disabled_plugins = [
   restrict_oom_score_adj = true
   disable_apparmor = true
   netns_mounts_under_state_dir = true
-[plugins.'io.containerd.grpc.v1.cri'.cni]
+%[5]s[plugins.'io.containerd.grpc.v1.cri'.cni]
   bin_dir = '%[4]s'
   conf_dir = '%[1]s/cni'
 [plugins.'io.containerd.grpc.v1.cri'.containerd]

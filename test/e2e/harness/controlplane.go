@@ -37,7 +37,8 @@ const controlPlaneURL = "https://" + apiServerAddr
 
 // ControlPlane is etcd, kube-apiserver, kube-controller-manager and kube-scheduler in a
 // network namespace, with certificates of an authority of its own. Nodes are authorized
-// as in a cluster of kubeadm: RBAC, the Node authorizer and NodeRestriction.
+// as in a cluster of kubeadm: RBAC, the Node authorizer and NodeRestriction. The programs may
+// be of an older version, see [OldKubernetes].
 type ControlPlane struct {
 	// Client is the client of an administrator. It has no limit of requests.
 	Client kubernetes.Interface
@@ -69,9 +70,10 @@ func NewControlPlaneWith(t testing.TB, net *NetNS, flags map[string][]string) *C
 	t.Helper()
 	Need(t, "etcd")
 	bins := map[string]string{}
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
-		bins[name] = KubernetesBinary(t, name)
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		bins[name] = controlPlaneBinary(t, name)
 	}
+	KubernetesBinary(t, "kubectl")
 	dir, err := os.MkdirTemp("", "kk")
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +193,7 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 		"--feature-gates", "ClusterTrustBundle=true,ClusterTrustBundleProjection=true",
 		"--runtime-config", "certificates.k8s.io/v1beta1/clustertrustbundles=true",
 	}
-	p.api = p.start(t, "kube-apiserver", KubernetesBinary(t, "kube-apiserver"),
+	p.api = p.start(t, "kube-apiserver", controlPlaneBinary(t, "kube-apiserver"),
 		append(args, p.flags["kube-apiserver"]...)...)
 	Eventually(t, 2*time.Minute, "kube-apiserver ready", func() error {
 		for name, process := range map[string]*process{"etcd": p.etcd, "kube-apiserver": p.api} {

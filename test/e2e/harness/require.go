@@ -57,13 +57,18 @@ type build struct {
 	out  []byte
 }
 
-var current, old, runc, minikubelet, hollow build
+var minikubelet, hollow build
 
-// kubernetesBuilds are those of a cluster's programs, by their names.
-var kubernetesBuilds = map[string]*build{
-	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {}, "e2e_node.test": {},
-	"sample-device-plugin": {}, "kubelet-1.36": {}, "reference": {}, "reference-1.36": {},
-	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
+// builds are those of test/tools/build, each a *build, by the names of the tools.
+var builds sync.Map
+
+// toolDir returns the directory with what test/tools/build has built.
+func toolDir(t testing.TB, tool string) string {
+	t.Helper()
+	b, _ := builds.LoadOrStore(tool, &build{})
+	return b.(*build).get(t, tool, func() (string, *exec.Cmd) {
+		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), tool)
+	})
 }
 
 func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) string {
@@ -86,11 +91,23 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 }
 
 // KubernetesBinary returns a program of Kubernetes, etcd, coredns, the node tests of Kubernetes with their device
-// plugin, or the program on kubelet's code, built from the modules in test/tools.
+// plugin, or the program on kubelet's code, built from the modules in test/tools. A name that ends in a version, as
+// kubelet-1.36, is the program of that version.
 func KubernetesBinary(t testing.TB, name string) string {
-	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
-		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)
-	}), strings.TrimSuffix(name, "-1.36"))
+	program, _, _ := strings.Cut(name, "-1.")
+	return filepath.Join(toolDir(t, name), program)
+}
+
+// OldKubernetes returns the version of the programs of a [ControlPlane], as KUBELETKIT_E2E_KUBERNETES is set, such as
+// "1.36", or "" for those that the module test/tools/kubelet names.
+func OldKubernetes() string { return os.Getenv("KUBELETKIT_E2E_KUBERNETES") }
+
+// controlPlaneBinary returns a program of a [ControlPlane].
+func controlPlaneBinary(t testing.TB, name string) string {
+	if version := OldKubernetes(); version != "" {
+		name += "-" + version
+	}
+	return KubernetesBinary(t, name)
 }
 
 // ReferenceBinary returns the program that prints what the code of kubelet makes of its input, see

@@ -31,7 +31,7 @@ func paths(args []string) (any, error) {
 		"data of volume plugins":    below(kubeletconfig.DefaultKubeletPluginsDirName),
 		"sockets of plugins":        below(kubeletconfig.DefaultKubeletPluginsRegistrationDirName),
 		"pod resources API":         below(kubeletconfig.DefaultKubeletPodResourcesDirName),
-		"pods API":                  below(kubeletconfig.DefaultKubeletPodsAPIDirName),
+		"pods API":                  below(podsAPIDir),
 		"checkpoints of containers": below(kubeletconfig.DefaultKubeletCheckpointsDirName),
 		"resolver configuration":    config.ResolverConfig,
 		"container runtime":         config.ContainerRuntimeEndpoint,

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"time"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/kubelet/config"
+	"k8s.io/kubernetes/pkg/apis/core"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
-	"k8s.io/kubernetes/pkg/kubelet/util"
 )
 
 // staticPod is what a kubelet makes of a manifest.
@@ -30,26 +26,25 @@ func uids(args []string) (any, error) {
 	if len(args) != 2 {
 		return nil, fmt.Errorf("usage: reference uids NODE DIR")
 	}
-	node, dir := args[0], args[1]
+	node, dir := types.NodeName(args[0]), args[1]
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	pods := config.NewPodConfig(record.NewFakeRecorder(1000), util.NewPodStartupLatencyTracker())
-	config.NewSourceFile(klog.Background(), dir, types.NodeName(node), time.Hour,
-		pods.Channel(ctx, kubetypes.FileSource))
 	found := map[string]staticPod{}
-	for len(found) < len(files) {
-		select {
-		case update := <-pods.Updates():
-			for _, pod := range update.Pods {
-				found[pod.Name] = describe(pod)
-			}
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%d manifests, %d pods: %v", len(files), len(found), found)
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name()) // as the source of files has it
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
 		}
+		_, pod, err := tryDecodeSinglePod(klog.Background(), data, func(log klog.Logger, pod *core.Pod) error {
+			return applyDefaults(log, pod, path, true, node)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		found[pod.Name] = describe(pod)
 	}
 	return found, nil
 }
