@@ -18,7 +18,7 @@ import (
 
 // prepareHost sets what kubelet sets of the machine and of its process, and fails if the settings
 // forbid an agent on this machine. What may not be set is one line in the log: a warning for root, who
-// expects it to be set.
+// expects it to be set, unless the agent is in a user namespace (KEP-2033).
 func prepareHost(s *config.Settings, log logr.Logger) error {
 	facts := host.Read()
 	plan := host.Decide(s, facts)
@@ -30,10 +30,13 @@ func prepareHost(s *config.Settings, log logr.Logger) error {
 	}
 	switch err := plan.Set(); {
 	case err == nil:
-	case facts.Root && s.OnMachine():
-		warn(log, "Not all settings of the machine and of this process were made: "+err.Error())
 	case !s.OnMachine(): // nobody expects it
 		log.V(1).Info("Not all settings of the machine and of this process were made", "reason", err.Error())
+	case facts.UserNamespace:
+		log.Info("Not all settings of the machine and of this process were made, since the agent runs in a user namespace",
+			"reason", err.Error())
+	case facts.Root:
+		warn(log, "Not all settings of the machine and of this process were made: "+err.Error())
 	default:
 		log.Info("Not all settings of the machine and of this process were made, since the agent does not run as root",
 			"reason", err.Error())

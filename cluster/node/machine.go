@@ -21,6 +21,9 @@ type MachineOptions struct {
 	MaxPods int
 	// PodsPerCore limits the pods further, to that many for each processor; 0 does not.
 	PodsPerCore int
+	// UserNamespace reports whether this process is in another user namespace than the initial one
+	// (runningInUserNamespace).
+	UserNamespace bool
 
 	root string // of the files that are read; for tests
 }
@@ -68,6 +71,9 @@ func (m *Machine) NodeInfo(context.Context) (v1.NodeSystemInfo, error) {
 	info := m.facts()
 	if info.Swap != nil {
 		info.Swap = info.Swap.DeepCopy()
+	}
+	if m.opts.UserNamespace {
+		info.RunningInUserNamespace = inUserNamespace(m.opts.root)
 	}
 	info.OperatingSystem, info.Architecture = goruntime.GOOS, goruntime.GOARCH
 	return info, nil

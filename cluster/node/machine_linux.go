@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	process "github.com/kubeletkit/kubeletkit/internal/machine"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 )
 
@@ -40,6 +41,11 @@ func readFacts(root string) v1.NodeSystemInfo {
 		info.Swap = &v1.NodeSwapStatus{Capacity: ptr.To(swap)}
 	}
 	return info
+}
+
+// inUserNamespace reports whether this process is in another user namespace than the initial one.
+func inUserNamespace(root string) *bool {
+	return new(process.IsUserNamespace(readText(root, "/proc/self/uid_map")))
 }
 
 // readText returns the content of the file without spaces around it; "" if it cannot be read.

@@ -65,6 +65,20 @@ func TestMachine(t *testing.T) {
 		"hugepages-1Gi": "0"}, text)
 }
 
+// A node in a user namespace has that in its object; without the option, nothing is known of it.
+func TestInUserNamespace(t *testing.T) {
+	for content, want := range map[string]bool{"0 0 4294967295\n": false, "0 4242 1\n1 100000 65535\n": true} {
+		opts := MachineOptions{UserNamespace: true, root: fakeRoot(t, map[string]string{"/proc/self/uid_map": content})}
+		info, err := NewMachine(opts).NodeInfo(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, new(want), info.RunningInUserNamespace)
+		opts.UserNamespace = false
+		info, err = NewMachine(opts).NodeInfo(t.Context())
+		require.NoError(t, err)
+		assert.Nil(t, info.RunningInUserNamespace)
+	}
+}
+
 // A machine that shows little, as some containers, is a machine.
 func TestBareMachine(t *testing.T) {
 	m := NewMachine(MachineOptions{root: t.TempDir()})

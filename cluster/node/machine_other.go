@@ -11,6 +11,8 @@ import (
 
 func readFacts(string) v1.NodeSystemInfo { return v1.NodeSystemInfo{OSImage: goruntime.GOOS} }
 
+func inUserNamespace(string) *bool { return new(false) }
+
 func coreCount(string) int { return goruntime.NumCPU() }
 
 func readCapacity(MachineOptions, v1.ResourceList) error {

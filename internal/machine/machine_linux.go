@@ -4,6 +4,8 @@ package machine
 import (
 	"bytes"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +26,17 @@ func KernelRelease() string {
 		return ""
 	}
 	return unix.ByteSliceToString(name.Release[:])
+}
+
+// InUserNamespace reports whether this process is in another user namespace than the initial one.
+func InUserNamespace() bool {
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && IsUserNamespace(string(users))
+}
+
+// IsUserNamespace reports whether a uid_map file is not that of the initial user namespace.
+func IsUserNamespace(uidMap string) bool {
+	return !slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
 }
 
 // HasAppArmor looks at the two files that kubelet looks at.

@@ -11,6 +11,13 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/machine"
 )
 
+func TestUserNamespace(t *testing.T) {
+	assert.False(t, machine.IsUserNamespace("         0          0 4294967295\n"))
+	assert.True(t, machine.IsUserNamespace("         0     100000      65536\n"))
+	assert.True(t, machine.IsUserNamespace("         0       1000          1\n         1     100000      65536\n"))
+	assert.True(t, machine.IsUserNamespace(""), "before its map is written")
+}
+
 func TestFacts(t *testing.T) {
 	total, err := machine.TotalMemory()
 	require.NoError(t, err)

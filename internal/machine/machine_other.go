@@ -10,6 +10,9 @@ func TotalMemory() (int64, error) { return 0, errors.ErrUnsupported }
 // KernelRelease returns "".
 func KernelRelease() string { return "" }
 
+// InUserNamespace returns false.
+func InUserNamespace() bool { return false }
+
 // HasAppArmor returns false.
 func HasAppArmor() bool { return false }
 

@@ -190,17 +190,11 @@ func memoryMaySwap() bool {
 	if err != nil {
 		return false
 	}
-	users, err := os.ReadFile("/proc/self/uid_map")
-	return swapIsOn(string(swaps)) && (!hasNoswap() || err == nil && isUserNamespace(string(users)))
+	return swapIsOn(string(swaps)) && (!hasNoswap() || machine.InUserNamespace())
 }
 
 // swapIsOn reports whether the file /proc/swaps has a line below its heading.
 func swapIsOn(swaps string) bool { return strings.Contains(strings.TrimSpace(swaps), "\n") }
-
-// isUserNamespace reports whether a uid_map file is not that of the initial user namespace.
-func isUserNamespace(uidMap string) bool {
-	return !slices.Equal(strings.Fields(uidMap), []string{"0", "0", "4294967295"})
-}
 
 // isMountPoint reports whether a file system of its own is mounted at dir.
 func isMountPoint(dir string) (bool, error) {

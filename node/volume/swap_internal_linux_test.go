@@ -38,6 +38,4 @@ func TestVolumesThatMaySwap(t *testing.T) {
 	assert.False(t, swapIsOn(heading))
 	assert.False(t, swapIsOn(""))
 	assert.True(t, swapIsOn(heading+"/dev/zram0 partition 1 0 100\n"))
-	assert.False(t, isUserNamespace("         0          0 4294967295\n"))
-	assert.True(t, isUserNamespace("         0     100000      65536\n"))
 }

@@ -188,7 +188,8 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 	if err != nil {
 		return node.Options{}, err
 	}
-	machine := node.MachineOptions{MaxPods: int(s.MaxPods), PodsPerCore: int(s.PodsPerCore)}
+	machine := node.MachineOptions{MaxPods: int(s.MaxPods), PodsPerCore: int(s.PodsPerCore),
+		UserNamespace: s.InUserNamespace()}
 	if machine.MaxPods == 0 { // a machine has 110 by default
 		machine.MaxPods = -1
 	}

@@ -42,6 +42,9 @@ const (
 // seLinuxGate is the feature gate of mounts with an SELinux label.
 const seLinuxGate = "SELinuxMount"
 
+// UserNamespaceGate is the feature gate of an agent in a user namespace.
+const UserNamespaceGate = "KubeletInUserNamespace"
+
 const defaultCPUPeriod = 100 * time.Millisecond
 
 // knownGates has a line for each gate that kubelet accepts.
@@ -171,6 +174,10 @@ func (gates) Type() string { return "name=bool,..." }
 
 // PodsAPI reports whether the pods API is served.
 func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
+
+// InUserNamespace reports whether an agent in a user namespace goes on without what it may not do there, and the node
+// object has whether it is in one.
+func (s *Settings) InUserNamespace() bool { return s.gateOn(UserNamespaceGate) }
 
 // CompareTaints reports whether tolerations compare the values of taints.
 func (s *Settings) CompareTaints() bool { return s.gateOn("TaintTolerationComparisonOperators") }

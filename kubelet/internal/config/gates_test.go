@@ -72,6 +72,7 @@ func TestGatesOfFeatures(t *testing.T) {
 		"PodsAPI":                            (*Settings).PodsAPI,
 		"ReduceDefaultCrashLoopBackOffDecay": func(s *Settings) bool { return s.FirstBackoff() == time.Second },
 		"TaintTolerationComparisonOperators": (*Settings).CompareTaints,
+		"KubeletInUserNamespace":             (*Settings).InUserNamespace,
 		"KubeletRegistrationGetOnExistsOnly": func(s *Settings) bool {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)

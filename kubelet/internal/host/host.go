@@ -32,6 +32,10 @@ type Facts struct {
 	// OpenFiles is the limit of files that this process may have open, which its children inherit;
 	// 0 if it is unknown.
 	OpenFiles uint64
+	// UserNamespace is true if this process is in another user namespace than the initial one. KernelLog is then
+	// why the log of the kernel cannot be read, or nil.
+	UserNamespace bool
+	KernelLog     error
 }
 
 // A Write is a value for a file of the kernel.
@@ -101,6 +105,7 @@ func Decide(s *config.Settings, f Facts) (p Plan) {
 			"machine with cgroup v1")
 	}
 	p.kernel(s, f)
+	p.userNamespace(s, f)
 	if score := strconv.Itoa(int(*s.OOMScoreAdj)); f.OOMScoreAdj != "" && f.OOMScoreAdj != score &&
 		(s.OnMachine() || s.Embedded || s.Has("oomScoreAdj", "--oom-score-adj")) {
 		p.Writes = append(p.Writes, Write{oomScoreFile, score})
@@ -134,6 +139,29 @@ func (p *Plan) kernel(s *config.Settings, f Facts) {
 			p.Refused = append(p.Refused, fmt.Errorf("protectKernelDefaults: sysctl %s is %s, and must be %s", dotted,
 				value, required[name]))
 		}
+	}
+}
+
+// userNamespace refuses what kubelet refuses in a user namespace without the feature gate. The settings of the kernel
+// belong to the initial namespace, so writes of them fail.
+func (p *Plan) userNamespace(s *config.Settings, f Facts) {
+	if !f.UserNamespace || s.InUserNamespace() || !s.OnMachine() {
+		return
+	}
+	var missing []string
+	if len(p.Writes) > 0 {
+		var names []string
+		for _, w := range p.Writes {
+			names = append(names, w.String())
+		}
+		missing = append(missing, "set "+strings.Join(names, ", "))
+	}
+	if f.KernelLog != nil {
+		missing = append(missing, fmt.Sprintf("read the log of the kernel (%v)", f.KernelLog))
+	}
+	if len(missing) > 0 {
+		p.Refused = append(p.Refused, fmt.Errorf("the agent runs in a user namespace, and cannot %s; remove the feature "+
+			"gate %s=false", strings.Join(missing, ", nor "), config.UserNamespaceGate))
 	}
 }
 

@@ -106,6 +106,28 @@ func TestKernelSettings(t *testing.T) {
 	assert.Equal(t, Plan{}, Decide(settings(t, ""), f), "the embedded runtime changes no setting of the kernel")
 }
 
+// Without the feature gate, an agent in a user namespace does not start if there is something that it may not do there.
+func TestUserNamespace(t *testing.T) {
+	f := good()
+	f.UserNamespace = true
+	const off = "--feature-gates=KubeletInUserNamespace=false"
+	assert.Equal(t, Plan{}, Decide(settings(t, "", cri, off), f), "nothing is missing")
+	f.Kernel["kernel/panic"], f.OOMScoreAdj = "0", "0"
+	f.KernelLog = &fs.PathError{Op: "open", Path: "/dev/kmsg", Err: syscall.EPERM}
+	writes := []Write{{"/proc/sys/kernel/panic", "10"}, {"/proc/self/oom_score_adj", "-999"}}
+	assert.Equal(t, Plan{Writes: writes}, Decide(settings(t, "", cri), f), "what fails is logged")
+	p := Decide(settings(t, "", cri, off), f)
+	require.EqualError(t, errors.Join(p.Refused...), "the agent runs in a user namespace, and cannot set "+
+		"kernel.panic=10, nor read the log of the kernel (open /dev/kmsg: operation not permitted); remove the feature "+
+		"gate KubeletInUserNamespace=false")
+	assert.Empty(t, Decide(settings(t, "", off), f).Refused, "the embedded runtime needs neither")
+	f.Kernel["kernel/panic"] = "10"
+	p = Decide(settings(t, "", cri, off), f)
+	require.ErrorContains(t, errors.Join(p.Refused...), "and cannot read the log of the kernel")
+	f.UserNamespace = false
+	assert.Empty(t, Decide(settings(t, "", cri, off), f).Refused)
+}
+
 func TestTheProcess(t *testing.T) {
 	f := good()
 	f.OOMScoreAdj, f.OpenFiles = "0", 1024

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/machine"
+	"github.com/kubeletkit/kubeletkit/node/oom"
 )
 
 // Read reads the machine. It changes nothing.
@@ -17,8 +20,9 @@ func Read() Facts {
 		f.Swap = bytes.Count(bytes.TrimSpace(swaps), []byte("\n")) > 0
 	}
 	var name unix.Utsname
+	f.UserNamespace = machine.InUserNamespace()
 	if unix.Uname(&name) == nil {
-		f.Noswap = hasNoswap(unix.ByteSliceToString(name.Release[:]))
+		f.Noswap = !f.UserNamespace && hasNoswap(unix.ByteSliceToString(name.Release[:]))
 	}
 	var st unix.Statfs_t
 	if unix.Statfs("/sys/fs/cgroup", &st) != nil || st.Type == unix.CGROUP2_SUPER_MAGIC {
@@ -36,7 +40,19 @@ func Read() Facts {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		f.OpenFiles = limit.Max
 	}
+	if f.UserNamespace {
+		f.KernelLog = canReadKernelLog()
+	}
 	return f
+}
+
+// canReadKernelLog returns why the log of the kernel cannot be read.
+func canReadKernelLog() error {
+	log, err := oom.OpenKmsg()
+	if err != nil {
+		return err
+	}
+	return log.Close()
 }
 
 // hasNoswap reports whether a kernel of this release has the option noswap of tmpfs, which came

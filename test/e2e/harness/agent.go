@@ -155,9 +155,16 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 			t.Fatal(err)
 		}
 	}
-	if options.UID != 0 {
+	owner := int(options.UID)
+	if net.keeper != nil {
+		if err := a.options.ownProgram(); err != nil {
+			t.Fatal(err)
+		}
+		owner = RootlessUser
+	}
+	if owner != 0 {
 		for _, dir := range []string{options.Dir, a.Root, a.Logs} {
-			if err := os.Chown(dir, int(options.UID), int(options.UID)); err != nil {
+			if err := os.Chown(dir, owner, owner); err != nil {
 				t.Fatal(err)
 			}
 		}

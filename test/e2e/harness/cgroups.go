@@ -41,15 +41,20 @@ func (c *Cluster) RemoveAll() error {
 func (c *Cluster) removeCgroups(root bool) {
 	roots, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", "*", c.CgroupRoot()))
 	for _, top := range append(roots, filepath.Join("/sys/fs/cgroup", c.CgroupRoot())) {
-		var dirs []string
-		_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.IsDir() && (root || path != top) {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(dirs) {
-			_ = os.Remove(dir)
+		removeCgroup(top, root)
+	}
+}
+
+// removeCgroup removes the cgroups below top, and itself if root is set.
+func removeCgroup(top string, root bool) {
+	var dirs []string
+	_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && (root || path != top) {
+			dirs = append(dirs, path)
 		}
+		return nil
+	})
+	for _, dir := range slices.Backward(dirs) {
+		_ = os.Remove(dir)
 	}
 }

@@ -61,6 +61,9 @@ type ClusterOptions struct {
 	// Dir is the directory of the cluster, which stays. In one that an earlier cluster has left, its
 	// containerd continues. Default: a new one, which is removed.
 	Dir string
+	// Rootless runs everything as [RootlessUser], in a user namespace, with cgroups of its own as the root of
+	// all. Only for [Current].
+	Rootless bool
 	// Down leaves it to the test to start containerd.
 	Down bool
 }
@@ -93,7 +96,15 @@ func NewClusterWith(t testing.TB, options ClusterOptions) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	if c.Net, err = NewNetNS(); err != nil {
+	newNet := NewNetNS
+	if options.Rootless {
+		Need(t, "unshare", "nsenter", "setpriv")
+		newNet = func() (*NetNS, error) { return newRootlessNetNS(filepath.Base(c.Dir)) }
+		if err := c.rootless(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Net, err = newNet(); err != nil {
 		os.RemoveAll(dir)
 		Skip(t, "needs network namespaces: %v", err)
 	}

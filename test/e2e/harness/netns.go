@@ -20,6 +20,11 @@ type NetNS struct {
 	file *os.File
 	// mounts is the mount namespace of what is started in it, nil if that is the test's.
 	mounts *os.File
+	// keeper is a process in the user, mount and network namespaces of what is started in it, nil if the user namespace
+	// is the test's.
+	keeper *exec.Cmd
+	// cgroups are the delegated cgroups of a keeper, and leaves those in which its processes are.
+	cgroups, leaves []string
 }
 
 // NewNetNS makes a namespace with its loopback up. The loopback also has the
@@ -28,14 +33,8 @@ type NetNS struct {
 func NewNetNS() (*NetNS, error) {
 	var file *os.File
 	err := away(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
-		commands := [][]string{{"link", "set", "lo", "up"}}
-		for _, ip := range nameServers() {
-			commands = append(commands, []string{"addr", "add", ip, "dev", "lo"})
-		}
-		for _, args := range commands {
-			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-				return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-			}
+		if err := upLoopback(); err != nil {
+			return err
 		}
 		file, err = os.Open("/proc/thread-self/ns/net")
 		return err
@@ -44,6 +43,20 @@ func NewNetNS() (*NetNS, error) {
 		return nil, fmt.Errorf("new network namespace: %w", err)
 	}
 	return &NetNS{file: file}, nil
+}
+
+// upLoopback sets up the loopback of the namespace of this thread.
+func upLoopback() error {
+	commands := [][]string{{"link", "set", "lo", "up"}}
+	for _, ip := range nameServers() {
+		commands = append(commands, []string{"addr", "add", ip, "dev", "lo"})
+	}
+	for _, args := range commands {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
 }
 
 // addInterface adds an interface that has the address and the default route, and leads
@@ -62,8 +75,11 @@ func (n *NetNS) addInterface(ip string) error {
 	})
 }
 
-// Close lets go of the namespace.
+// Close lets go of the namespace. In a user namespace of its own, no process stays.
 func (n *NetNS) Close() error {
+	if n.keeper != nil {
+		n.endKeeper()
+	}
 	if n.mounts != nil {
 		n.mounts.Close()
 	}
@@ -108,7 +124,10 @@ func (n *NetNS) ownDirs(dir, propagation string, paths []string) error {
 
 // command is what starts a program from inside the network namespace.
 func (n *NetNS) command(bin string, args ...string) *exec.Cmd {
-	if n.mounts == nil {
+	switch {
+	case n.keeper != nil:
+		return n.inKeeper(bin, args...)
+	case n.mounts == nil:
 		return exec.Command(bin, args...)
 	}
 	mounts := fmt.Sprintf("--mount=/proc/%d/fd/%d", os.Getpid(), n.mounts.Fd())
