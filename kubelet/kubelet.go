@@ -259,7 +259,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		opts.Join = append(opts.Join, withoutRun{held})
 	}
 	if has(PodsAPI) && s.PodsAPI() {
-		api, err := podsapi.New(filepath.Join(s.RootDir, "pods-api", "pods-api"),
+		api, err := podsapi.New(filepath.Join(s.RootDir, "pods-api", "pods-api.sock"),
 			podsapi.Options{Request: m.pods.Requested})
 		if err != nil {
 			return err

@@ -22,7 +22,7 @@ import (
 func TestPodsAPI(t *testing.T) {
 	t.Parallel()
 	e := newEmbedder(t)
-	socket := filepath.Join(e.root, "pods-api", "pods-api")
+	socket := filepath.Join(e.root, "pods-api", "pods-api.sock")
 	for _, without := range []func() (*Kubelet, func()){
 		func() (*Kubelet, func()) { return e.start("--feature-gates=PodsAPI=false") },
 		func() (*Kubelet, func()) {

@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	server, err := podsapi.New("/var/lib/kubelet/pods-api/pods-api", podsapi.Options{})
+	server, err := podsapi.New("/var/lib/kubelet/pods-api/pods-api.sock", podsapi.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

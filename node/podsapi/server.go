@@ -55,7 +55,7 @@ var (
 	_ podsv1alpha1.PodsServer = (*Server)(nil)
 )
 
-// New returns a server on the socket with the path, that of kubelet is pods-api/pods-api in its root directory.
+// New returns a server on the socket with the path, that of kubelet is pods-api/pods-api.sock in its root directory.
 func New(path string, opts Options) (*Server, error) {
 	socket, err := localgrpc.New(path, opts.QPS, opts.Burst)
 	if err != nil {

@@ -41,7 +41,7 @@ func newRig(t *testing.T, opts podsapi.Options, pods ...*v1.Pod) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "p") // short, for the socket
 	require.NoError(t, err)
-	path := filepath.Join(dir, "pods-api", "pods-api")
+	path := filepath.Join(dir, "pods-api", "pods-api.sock")
 	r := &rig{T: t, node: fake.NewNode(pods...)}
 	opts.Request = func(version, method, code string) {
 		r.mu.Lock()
