@@ -49,7 +49,7 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 		config += "[plugins.'io.containerd.cri.v1.images']\n  image_pull_with_sync_fs = true\n"
 	}
 	if c.mirror {
-		config += fmt.Sprintf(mirrorOptions, c.Dir)
+		config += fmt.Sprintf(mirrorOptions, c.Dir) + fmt.Sprintf(handlerOptions, c.runc, c.systemd)
 	}
 	return config
 }
@@ -100,6 +100,14 @@ disabled_plugins = [
 
 	mirrorOptions = `[plugins.'io.containerd.cri.v1.images'.registry]
   config_path = '%s/mirrors'
+`
+
+	// handlerOptions add the handler of runtime classes that specs of the node tests use.
+	handlerOptions = `[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
+  runtime_type = 'io.containerd.runc.v2'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
+  BinaryName = '%s'
+  SystemdCgroup = %t
 `
 
 	// 1.6 has its shims' sockets in /run/containerd/s, whatever it is told, by names

@@ -62,7 +62,7 @@ var current, old, runc, minikubelet, hollow build
 // kubernetesBuilds are those of a cluster's programs, by their names.
 var kubernetesBuilds = map[string]*build{
 	"kubelet": {}, "kubeadm": {}, "kubectl": {}, "etcd": {}, "coredns": {}, "e2e_node.test": {},
-	"sample-device-plugin": {}, "kubelet-1.36": {}, "reference": {}, "reference-1.36": {},
+	"ginkgo": {}, "agnhost": {}, "sample-device-plugin": {}, "kubelet-1.36": {}, "reference": {}, "reference-1.36": {},
 	"kube-apiserver": {}, "kube-controller-manager": {}, "kube-scheduler": {}, "kube-proxy": {},
 }
 
@@ -85,8 +85,8 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// KubernetesBinary returns a program of Kubernetes, etcd, coredns, the node tests of Kubernetes with their device
-// plugin, or the program on kubelet's code, built from the modules in test/tools.
+// KubernetesBinary returns a program of Kubernetes, etcd, coredns, the node tests of Kubernetes with the programs of
+// their images and ginkgo, or the program on kubelet's code, built from the modules in test/tools.
 func KubernetesBinary(t testing.TB, name string) string {
 	return filepath.Join(kubernetesBuilds[name].get(t, name, func() (string, *exec.Cmd) {
 		return "", exec.Command("bash", filepath.Join(repoRoot(), "test/tools/build"), name)
