@@ -44,7 +44,8 @@ func (f fileSystems) whole(dir string, now time.Time) *statsv1alpha1.FsStats {
 	return out
 }
 
-// part returns what the runtime uses of a file system.
+// part returns what the runtime uses of a file system. The inodes used are those of the whole file system, as with
+// kubelet.
 func (f fileSystems) part(u runtime.FsUsage, now time.Time) *statsv1alpha1.FsStats {
 	out := f.share(&statsv1alpha1.FsStats{}, u.Mountpoint, now)
 	if out.CapacityBytes == nil && u.CapacityBytes >= 0 && u.AvailableBytes >= 0 {
@@ -54,6 +55,10 @@ func (f fileSystems) part(u runtime.FsUsage, now time.Time) *statsv1alpha1.FsSta
 	if u.UsedBytes >= 0 {
 		used := uint64(u.UsedBytes)
 		out.UsedBytes = amount(&used)
+	}
+	if size := f.get(u.Mountpoint); size != nil {
+		inodes := size.InodesUsed()
+		out.InodesUsed = &inodes
 	}
 	return out
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestNode(t *testing.T) {
@@ -168,4 +170,15 @@ func TestFilesThatVanish(t *testing.T) {
 		}
 		assert.Equal(t, gone == "cpu.stat", u.cpu(now) == nil)
 	}
+}
+
+// What the runtime uses of a file system has the inodes that are used of the whole file system, as with kubelet.
+func TestInodesOfAPart(t *testing.T) {
+	files := fileSystems{"/images": {Capacity: 100, Available: 40, Inodes: 10, InodesFree: 7}, "/unreadable": nil}
+	got := files.part(runtime.FsUsage{Mountpoint: "/images", UsedBytes: 5}, time.Now())
+	assert.Equal(t, uint64(3), *got.InodesUsed)
+	assert.Equal(t, uint64(5), *got.UsedBytes)
+	got = files.part(runtime.FsUsage{Mountpoint: "/unreadable", CapacityBytes: -1, AvailableBytes: -1},
+		time.Now())
+	assert.Nil(t, got.InodesUsed)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,7 @@ var nodeSpecs = []string{
 	`Device Plugin Failures: .*(lower allocatable|GetDevicePluginOptions fails|back to 1 if it got healthy)`,
 	`can make a CDI device accessible`,
 	`must retry Node(P|Unp)repareResources after Kubelet restart`,
+	`Kubelet Pods API when .* should be able to list, get, and watch pods`,
 }
 
 // nodeTestsConfig are the settings of an agent that is the node of the node tests.
@@ -77,17 +79,29 @@ func TestNodeConformance(t *testing.T) {
 func TestNodeSpecs(t *testing.T) {
 	t.Parallel()
 	Need(t)
-	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 29, nodeSpecs...)
+	testNodeSpecs(t, ClusterOptions{BuiltRunc: true}, nil, 30, nodeSpecs...)
 }
 
 // testNodeSpecs runs the specs, which may stop and start the agent. The cgroups of pods are below the
 // root, where the specs look for them, and pods fail without their device plugin, as with kubelet.
-// KUBELETKIT_E2E_SPECS has regular expressions, one a line, of other specs to run, and
-// KUBELETKIT_E2E_SPECS_LOG is a file for their output.
+// KUBELETKIT_E2E_SPECS has regular expressions, one a line, of other specs to run, KUBELETKIT_E2E_SPECS_SKIP of those of
+// them that do not, and KUBELETKIT_E2E_SPECS_PROCS how many run at the same time. KUBELETKIT_E2E_SPECS_WITH is "kubelet"
+// to run them on a kubelet in the place of the agent. KUBELETKIT_E2E_SPECS_LOG is a file for their output, and with .json
+// behind its name for ginkgo's report.
 func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, passing int, specs ...string) {
 	t.Helper()
 	if text := os.Getenv("KUBELETKIT_E2E_SPECS"); text != "" {
 		specs, passing = strings.Split(text, "\n"), 0
+	}
+	skip := []string{"StandaloneMode"}
+	if text := os.Getenv("KUBELETKIT_E2E_SPECS_SKIP"); text != "" {
+		skip = append(skip, strings.Split(text, "\n")...)
+	}
+	procs := 1
+	if text := os.Getenv("KUBELETKIT_E2E_SPECS_PROCS"); text != "" {
+		var err error
+		procs, err = strconv.Atoi(text)
+		require.NoError(t, err, "KUBELETKIT_E2E_SPECS_PROCS")
 	}
 	const top = "/kubepods"
 	if len(cgroupDirs(t, top)) == 0 { // else they are somebody else's
@@ -114,10 +128,20 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	if !options.SystemdCgroup { // the real system bus has systemd
 		env = StartLogind(t).Env
 	}
-	tests := c.StartNodeTests(t, NodeTestsOptions{Focus: specs, Skip: []string{"StandaloneMode"}, Env: env})
-	// Specs look for a process of this name.
-	binary := filepath.Join(t.TempDir(), "kubelet")
-	require.NoError(t, os.Symlink(MinikubeletBinary(t), binary))
+	tests := c.StartNodeTests(t, NodeTestsOptions{Focus: specs, Skip: skip, Env: env, Procs: procs})
+	args := []string{"--root-dir", "/var/lib/kubelet"}
+	var binary string
+	switch with := os.Getenv("KUBELETKIT_E2E_SPECS_WITH"); with {
+	case "kubelet":
+		binary = KubeletBinary(t)
+	case "":
+		// Specs look for a process of this name.
+		binary = filepath.Join(t.TempDir(), "kubelet")
+		require.NoError(t, os.Symlink(MinikubeletBinary(t), binary))
+		args = append(args, "--fail-without-device-plugin")
+	default:
+		t.Fatalf("KUBELETKIT_E2E_SPECS_WITH is %q, not kubelet", with)
+	}
 	settings := maps.Clone(nodeTestsConfig)
 	for _, name := range []string{"cgroupsPerQOS", "enforceNodeAllocatable", "cgroupDriver", "makeIPTablesUtilChains",
 		"localStorageCapacityIsolation"} {
@@ -129,9 +153,8 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	settings["cgroupRoot"] = "/"
 	maps.Copy(settings, config)
 	agent := c.NewAgent(t, AgentOptions{
-		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: []string{"--root-dir", "/var/lib/kubelet",
-			"--fail-without-device-plugin"}, Config: settings, ConfigFile: tests.ConfigFile(), Env: env,
-		KubeletDirs: true,
+		Binary: binary, Kubeconfig: tests.Kubeconfig, Args: args, Config: settings, ConfigFile: tests.ConfigFile(),
+		Env: env, KubeletDirs: true,
 	})
 	agent.Start(t)
 	tests.Control(t, agent)
@@ -142,6 +165,9 @@ func testNodeSpecs(t *testing.T, options ClusterOptions, config map[string]any, 
 	out := tests.Run(t, limit)
 	if file := os.Getenv("KUBELETKIT_E2E_SPECS_LOG"); file != "" {
 		require.NoError(t, os.WriteFile(file, []byte(out), 0o644))
+		report, err := os.ReadFile(tests.ReportPath())
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file+".json", report, 0o644))
 	}
 	assertSpecs(t, out, passing)
 }

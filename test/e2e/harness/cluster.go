@@ -56,7 +56,8 @@ type ClusterOptions struct {
 	// OOMScore is the oom_score_adj of containerd. Less than that of the test needs CAP_SYS_RESOURCE. Only for
 	// [Current].
 	OOMScore int
-	// Mirror takes images of registry.k8s.io from the registry of the cluster. Only for [Current].
+	// Mirror takes images of registry.k8s.io from the registry of the cluster, and adds the handler of runtime classes
+	// that the node tests use. Only for [Current].
 	Mirror bool
 	// Dir is the directory of the cluster, which stays. In one that an earlier cluster has left, its
 	// containerd continues. Default: a new one, which is removed.

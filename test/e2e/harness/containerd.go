@@ -60,7 +60,7 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 		config = fmt.Sprintf("oom_score = %d\n", c.oomScore) + config
 	}
 	if c.mirror {
-		config += fmt.Sprintf(mirrorOptions, images, c.Dir)
+		config += fmt.Sprintf(mirrorOptions, images, c.Dir) + fmt.Sprintf(handlerOptions, runtime, c.runc, c.systemd)
 	}
 	return config
 }
@@ -110,6 +110,14 @@ disabled_plugins = [
 
 	mirrorOptions = `[plugins.'%s'.registry]
   config_path = '%s/mirrors'
+`
+
+	// handlerOptions add the handler of runtime classes that specs of the node tests use.
+	handlerOptions = `[plugins.'%[1]s'.containerd.runtimes.test-handler]
+  runtime_type = 'io.containerd.runc.v2'
+[plugins.'%[1]s'.containerd.runtimes.test-handler.options]
+  BinaryName = '%[2]s'
+  SystemdCgroup = %[3]t
 `
 
 	// 1.x has its shims' sockets in /run/containerd/s, whatever it is told, by names

@@ -36,6 +36,8 @@ type NodeTestsOptions struct {
 	Skip []string
 	// Env are further variables of their environment.
 	Env []string
+	// Procs is the number of specs that run at the same time, for specs that are not Serial. Default: 1.
+	Procs int
 }
 
 // nodeTestsConfig lets the agent in.
@@ -101,19 +103,38 @@ func (c *Cluster) StartNodeTests(t testing.TB, options NodeTestsOptions) *NodeTe
 	if err != nil {
 		t.Fatalf("images of the node tests: %v", err)
 	}
-	if err := c.Registry.addStandIns(strings.Fields(string(out))); err != nil {
+	if err := c.Registry.addStandIns(strings.Fields(string(out)), KubernetesBinary(t, "agnhost")); err != nil {
 		t.Fatal(err)
 	}
 	c.Registry.AddProgram(t, devicePluginImage, KubernetesBinary(t, "sample-device-plugin"))
-	n.args = []string{
-		"--start-services=false", "--prepull-images=false", "--node-name=" + NodeName, "--system-spec-file=" + system,
-		"--container-runtime-endpoint=" + c.Endpoint(), "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.focus=" +
-			strings.Join(options.Focus, "|"),
+	args := []string{
+		"--bearer-token=" + apiServerToken, "--start-services=false", "--prepull-images=false",
+		"--node-name=" + NodeName, "--system-spec-file=" + system, "--container-runtime-endpoint=" + c.Endpoint(),
 	}
+	flags := []string{"v", "no-color", "timeout=24h", "json-report=" + n.ReportPath(),
+		"focus=" + strings.Join(options.Focus, "|")}
 	if len(options.Skip) > 0 {
-		n.args = append(n.args, "--ginkgo.skip="+strings.Join(options.Skip, "|"))
+		flags = append(flags, "skip="+strings.Join(options.Skip, "|"))
 	}
-	n.start(t, filepath.Join(c.Dir, "nodetests-services.log"), "--run-services-mode")
+	if options.Procs > 1 {
+		// ginkgo starts the processes in the directory of the program.
+		program := n.dir("e2e_node.test")
+		if err := os.Symlink(n.bin, program); err != nil {
+			t.Fatal(err)
+		}
+		n.args = []string{KubernetesBinary(t, "ginkgo"), fmt.Sprintf("--procs=%d", options.Procs)}
+		for _, flag := range flags {
+			n.args = append(n.args, "--"+flag)
+		}
+		n.args = append(append(n.args, program, "--"), args...)
+	} else {
+		n.args = append([]string{n.bin}, args...)
+		for _, flag := range flags {
+			n.args = append(n.args, "--ginkgo."+flag)
+		}
+	}
+	n.start(t, filepath.Join(c.Dir, "nodetests-services.log"), n.bin, "--bearer-token="+apiServerToken,
+		"--run-services-mode")
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext: c.Net.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		TLSHandshakeTimeout: time.Minute, DisableKeepAlives: true,
@@ -137,11 +158,11 @@ func (c *Cluster) StartNodeTests(t testing.TB, options NodeTestsOptions) *NodeTe
 	return n
 }
 
-// start starts the program of the tests, which writes into its directory, until the test ends.
+// start starts a program of the tests, which writes into its directory, until the test ends.
 func (n *NodeTests) start(t testing.TB, log string, args ...string) *process {
 	t.Helper()
 	p, err := start(n.c.Net, log, n.env,
-		"env", append([]string{"--chdir=" + n.dir(""), n.bin, "--bearer-token=" + apiServerToken}, args...)...)
+		"env", append([]string{"--chdir=" + n.dir("")}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +219,9 @@ func (n *NodeTests) Control(t testing.TB, agent *Agent) {
 // LogPath is the file with the output of the node tests.
 func (n *NodeTests) LogPath() string { return filepath.Join(n.c.Dir, "nodetests.log") }
 
+// ReportPath is the file with ginkgo's report of the specs, as JSON.
+func (n *NodeTests) ReportPath() string { return filepath.Join(n.c.Dir, "nodetests.json") }
+
 // Run runs the specs, when the agent is started, and returns what they have written.
 func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 	t.Helper()
@@ -212,62 +236,4 @@ func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 		t.Fatal(err)
 	}
 	return string(out)
-}
-
-// mirroredImage is one that specs name with the registry registry.k8s.io; see [ClusterOptions].
-const mirroredImage = "e2e-test-images/busybox:1.36.1-1"
-
-// devicePluginImage is the device plugin of specs, which manifests in the node tests name with the registry
-// registry.k8s.io.
-const devicePluginImage = "e2e-test-images/sample-device-plugin:1.8.0"
-
-// guardedImage is one that specs pull with credentials, from a registry of the port of ours. They start it as a pod, of
-// which the stand-in does nothing.
-const guardedImage = "pause:testing"
-
-// registryScript waits as agnhost does as "fake-registry-server", and ends at once.
-const registryScript = `if [ "$1" = fake-registry-server ]; then
-	` + Forever + `
-fi
-`
-
-// stressScript does what agnhost does as "stress --mem-alloc-size 12Mi --mem-alloc-sleep 10s --mem-total BYTES".
-const stressScript = `if [ "$1" = stress ]; then
-	trap 'exit 0' TERM
-	i=0
-	while [ $i -lt $(($7 / 12582912)) ]; do
-		i=$((i+1))
-		{ head -c 12582912 /dev/zero; sleep 2147483647; } | dd of=/dev/null bs=25165824 iflag=fullblock 2>/dev/null &
-		sleep "$5" & wait $!
-	done
-fi
-`
-
-// addStandIns adds images of busybox for those of the images that the node tests run as servers
-// or with a shell. Those of which specs look for the process run a sleep by their names.
-func (r *Registry) addStandIns(images []string) error {
-	data, err := layer()
-	if err != nil {
-		return err
-	}
-	// The right to an image belongs to its ID, which is therefore not that of another image.
-	r.add(guardedImage, data, imageConfig{Env: []string{"PATH=/bin", "GUARDED=1"},
-		Cmd: []string{"/bin/sh", "-c", Forever}})
-	for _, image := range append(images, registryAddr+"/"+mirroredImage) {
-		image, ok := strings.CutPrefix(image, registryAddr+"/")
-		config := imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh", "-c", Forever}}
-		switch name, _, _ := strings.Cut(image, ":"); {
-		case !ok:
-			continue
-		case name == "busybox" || image == mirroredImage:
-		case name == "agnhost" || name == "nginx" || name == "pause":
-			// busybox does what its name says behind the last slash.
-			config.Entrypoint, config.Cmd = []string{"/bin/sh", "-c", registryScript + stressScript + `exec -a "` +
-				name + ` /sleep" /bin/busybox 2147483647`, name}, nil
-		default:
-			continue
-		}
-		r.add(image, data, config)
-	}
-	return nil
 }

@@ -179,16 +179,21 @@ func packed(data []byte) []byte {
 	return b.Bytes()
 }
 
-func (r *Registry) add(name string, layer [2][]byte, config imageConfig) {
+// add adds an image of the layers, each as a tar and compressed.
+func (r *Registry) add(name string, layer [2][]byte, config imageConfig, more ...[2][]byte) {
+	var ids []string
+	var blobs []descriptor
+	for _, l := range append([][2][]byte{layer}, more...) {
+		ids = append(ids, digest(l[0]))
+		blobs = append(blobs, r.put("application/vnd.oci.image.layer.v1.tar+gzip", l[1]))
+	}
 	cfg := r.put("application/vnd.oci.image.config.v1+json", mustJSON(map[string]any{
 		"architecture": goarch(), "os": "linux", "config": config,
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer[0])}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": ids},
 	}))
-	blob := r.put("application/vnd.oci.image.layer.v1.tar+gzip", layer[1])
-	r.layers[name] = blob.Digest
+	r.layers[name] = blobs[0].Digest
 	manifest := r.put(manifestType, mustJSON(map[string]any{
-		"schemaVersion": 2, "mediaType": manifestType, "config": cfg,
-		"layers": []descriptor{blob},
+		"schemaVersion": 2, "mediaType": manifestType, "config": cfg, "layers": blobs,
 	}))
 	r.tags[name] = manifest.Digest
 }

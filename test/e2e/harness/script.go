@@ -83,6 +83,18 @@ func OpenControlPlane(t testing.TB, net *NetNS, kubeconfig string) *ControlPlane
 
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
+// libraries returns the libraries that a program of the host loads, none if it is static.
+func libraries(program string) (paths []string) {
+	out, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		return nil
+	}
+	for _, match := range library.FindAllSubmatch(out, -1) {
+		paths = append(paths, string(match[1]))
+	}
+	return paths
+}
+
 // AddProgram adds an image to the registry that has a program in /usr/local/bin, which its
 // containers run, further files of the host, and the libraries that those are linked with.
 func (r *Registry) AddProgram(t testing.TB, image, program string, with ...string) {
@@ -93,12 +105,8 @@ func (r *Registry) AddProgram(t testing.TB, image, program string, with ...strin
 		files[file[1:]] = file
 	}
 	for _, file := range append(with, program) {
-		out, err := exec.Command("ldd", file).Output()
-		if err != nil {
-			continue // it is static
-		}
-		for _, match := range library.FindAllSubmatch(out, -1) {
-			files[string(match[1])[1:]] = string(match[1])
+		for _, lib := range libraries(file) {
+			files[lib[1:]] = lib
 		}
 	}
 	layer, err := filesLayer(files)
