@@ -54,13 +54,14 @@ func (k Containerd) config(c *Cluster, cniPlugins string) string {
 	}
 	config := fmt.Sprintf(format, c.Dir, c.socket(), c.Registry.Image("pause:1"), cniPlugins, more)
 	if c.runc != "" || c.systemd {
-		config += fmt.Sprintf(runcOptions, runtime, c.runc, c.systemd)
+		config += fmt.Sprintf(runcOptions, runtime, "runc", c.runc, c.systemd)
 	}
 	if c.oomScore != 0 {
 		config = fmt.Sprintf("oom_score = %d\n", c.oomScore) + config
 	}
 	if c.mirror {
-		config += fmt.Sprintf(mirrorOptions, images, c.Dir) + fmt.Sprintf(handlerOptions, runtime, c.runc, c.systemd)
+		config += fmt.Sprintf(mirrorOptions, images, c.Dir)
+		config += fmt.Sprintf(runcOptions, runtime, "test-handler", c.runc, c.systemd) // of specs of the node tests
 	}
 	return config
 }
@@ -100,24 +101,16 @@ disabled_plugins = [
   conf_dir = '%[1]s/cni'
 `
 
-	// runcOptions are those of runc; BinaryName is "" for the one of PATH.
-	runcOptions = `[plugins.'%[1]s'.containerd.runtimes.runc]
+	// runcOptions are those of a handler of runc; BinaryName is "" for the one of PATH.
+	runcOptions = `[plugins.'%[1]s'.containerd.runtimes.%[2]s]
   runtime_type = 'io.containerd.runc.v2'
-[plugins.'%[1]s'.containerd.runtimes.runc.options]
-  BinaryName = '%[2]s'
-  SystemdCgroup = %[3]t
+[plugins.'%[1]s'.containerd.runtimes.%[2]s.options]
+  BinaryName = '%[3]s'
+  SystemdCgroup = %[4]t
 `
 
 	mirrorOptions = `[plugins.'%s'.registry]
   config_path = '%s/mirrors'
-`
-
-	// handlerOptions add the handler of runtime classes that specs of the node tests use.
-	handlerOptions = `[plugins.'%[1]s'.containerd.runtimes.test-handler]
-  runtime_type = 'io.containerd.runc.v2'
-[plugins.'%[1]s'.containerd.runtimes.test-handler.options]
-  BinaryName = '%[2]s'
-  SystemdCgroup = %[3]t
 `
 
 	// 1.x has its shims' sockets in /run/containerd/s, whatever it is told, by names
