@@ -27,7 +27,8 @@ type dynamicResources struct {
 func newDynamicResources(opts *kubeletkit.Options, s *config.Settings, joins *member) (d dynamicResources,
 	err error) {
 	claims := joins.ResourceClaims()
-	d.manager, err = dra.New(s.RootDir, claims, dra.Options{Slices: claims})
+	d.manager, err = dra.New(s.RootDir, claims, dra.Options{Slices: claims,
+		SkipOperations: s.SkipsDriverCalls()})
 	if err != nil {
 		return d, err
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/internal/collector"
 	"github.com/kubeletkit/kubeletkit/node/dra"
@@ -14,6 +15,7 @@ import (
 // ResourceClaims are the metrics of resource claims, with kubelet's names.
 type ResourceClaims struct {
 	operations, calls *prometheus.HistogramVec
+	skips             map[resourceapi.SkipNodeOperation]*prometheus.CounterVec
 	inUse             *claimsInUse
 }
 
@@ -26,7 +28,19 @@ func NewResourceClaims(reg prometheus.Registerer) (*ResourceClaims, error) {
 				15),
 		}, labels)
 	}
+	skips := func(name string, op resourceapi.SkipNodeOperation) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "dra", Name: name,
+			Help: "[ALPHA] Cumulative number of times " + string(op) +
+				" gRPC calls were skipped due to SkipNodeOperations.",
+		}, []string{"driver_name"})
+	}
+	const prepare, unprepare = resourceapi.SkipNodeOperationNodePrepareResources,
+		resourceapi.SkipNodeOperationNodeUnprepareResources
 	m := &ResourceClaims{
+		skips: map[resourceapi.SkipNodeOperation]*prometheus.CounterVec{
+			prepare:   skips("node_prepare_skips_total", prepare),
+			unprepare: skips("node_unprepare_skips_total", unprepare),
+		},
 		operations: histogram("operations_duration_seconds", "Duration of handling all ResourceClaims of a pod when "+
 			"the pod starts or stops, "+
 			"by the operation (PrepareResources or UnprepareResources) and whether it has failed.", "operation_name",
@@ -38,7 +52,8 @@ func NewResourceClaims(reg prometheus.Registerer) (*ResourceClaims, error) {
 				"by driver, and of all drivers with the name <any>. A claim may have devices of several drivers.",
 			[]string{"driver_name"}, nil)},
 	}
-	if err := collector.Register(reg, "resource claims", collector.Group{m.operations, m.calls, m.inUse}); err != nil {
+	if err := collector.Register(reg, "resource claims", collector.Group{m.operations, m.calls, m.inUse,
+		m.skips[prepare], m.skips[unprepare]}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -51,6 +66,10 @@ func (m *ResourceClaims) Measure(v runtime.Measurement) {
 		m.operations.WithLabelValues(v.Name, strconv.FormatBool(v.Err != nil)).Observe(v.Took.Seconds())
 	case dra.Call:
 		m.calls.WithLabelValues(v.Driver, v.Method, v.Code).Observe(v.Took.Seconds())
+	case dra.Skip:
+		if c := m.skips[v.Operation]; c != nil {
+			c.WithLabelValues(v.Driver).Inc()
+		}
 	case dra.InUse:
 		m.inUse.counts.Store(&v)
 	}

@@ -21,6 +21,8 @@ func TestResourceClaims(t *testing.T) {
 		dra.Operation{Name: "PrepareResources", Took: time.Second, Err: errors.New("it fails")},
 		dra.Call{Driver: "gpu.example.com", Method: "/v1.DRAPlugin/NodePrepareResources",
 			Code: "OK", Took: time.Second},
+		dra.Skip{Driver: "net.example.com", Operation: "NodePrepareResources"},
+		dra.Skip{Driver: "net.example.com", Operation: "NodeUnprepareResources"},
 		dra.InUse{ByDriver: map[string]int{"gone.example.com": 1}, All: 1},
 		dra.InUse{ByDriver: map[string]int{"gpu.example.com": 2, "net.example.com": 1}, All: 2},
 	} {
@@ -35,11 +37,12 @@ func TestResourceClaims(t *testing.T) {
 			for _, label := range of.GetLabel() {
 				name += " " + label.GetValue()
 			}
-			got[name] += of.GetGauge().GetValue() + of.GetHistogram().GetSampleSum()
+			got[name] += of.GetGauge().GetValue() + of.GetCounter().GetValue() + of.GetHistogram().GetSampleSum()
 		}
 	}
 	require.Equal(t, map[string]float64{
 		"dra_resource_claims_in_use <any>": 2, "dra_resource_claims_in_use gpu.example.com": 2, "dra_resource_claims_in_use net.example.com": 1,
+		"dra_node_prepare_skips_total net.example.com": 1, "dra_node_unprepare_skips_total net.example.com": 1,
 		"dra_operations_duration_seconds true PrepareResources":                                      1,
 		"dra_grpc_operations_duration_seconds gpu.example.com OK /v1.DRAPlugin/NodePrepareResources": 1,
 	}, got)

@@ -31,6 +31,9 @@ type Options struct {
 	SlicesDelay time.Duration
 	// CallTimeout bounds each call of a driver. Default 45 s, as in kubelet.
 	CallTimeout time.Duration
+	// SkipOperations means that a driver is not called for the operations that all its devices in a claim skip
+	// (skipNodeOperations, KEP-5945), and needs not be there for them. Otherwise such a claim is refused.
+	SkipOperations bool
 }
 
 // Manager has the claims of pods prepared. It joins the life of pods, see package lifecycle. Make one with [New]. It is

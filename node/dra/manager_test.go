@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -334,7 +335,7 @@ func TestTwoReleasesOfAPod(t *testing.T) {
 			synctest.Wait() // both know the claims of the pod, and wait
 			if next != nil {
 				m.mu.Lock()
-				m.state.add(m.state.claims[key{"default", "x"}].Claim, []string{d.name}, next.UID)
+				m.state.add(m.state.claims[key{"default", "x"}].Claim, map[string][]resourceapi.SkipNodeOperation{d.name: nil}, next.UID)
 				m.mu.Unlock()
 			}
 			unlock()

@@ -1,6 +1,10 @@
 package dra
 
-import "time"
+import (
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
 
 // The names of operations. They are the labels of kubelet's metric.
 const (
@@ -34,6 +38,14 @@ type Call struct {
 	Took         time.Duration
 }
 
+// Skip is the measurement of a call of a driver that was not made, since all its devices in a claim skip the operation:
+// dra_node_prepare_skips_total and dra_node_unprepare_skips_total.
+type Skip struct {
+	Driver string
+	// Operation is NodePrepareResources or NodeUnprepareResources.
+	Operation resourceapi.SkipNodeOperation
+}
+
 // IsMeasurement implements [runtime.Measurement].
 func (Operation) IsMeasurement() {}
 
@@ -42,6 +54,9 @@ func (InUse) IsMeasurement() {}
 
 // IsMeasurement implements [runtime.Measurement].
 func (Call) IsMeasurement() {}
+
+// IsMeasurement implements [runtime.Measurement].
+func (Skip) IsMeasurement() {}
 
 // measure measures an operation, and the claims that are in use after it, one goroutine at a time, so that the last
 // measurement has the last state.

@@ -50,7 +50,7 @@ func (m *Manager) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (li
 // task is a claim that is to be prepared.
 type task struct {
 	claim   Claim
-	drivers []string
+	drivers map[string][]resourceapi.SkipNodeOperation
 }
 
 func (m *Manager) prepare(ctx context.Context, req lifecycle.PrepareRequest) error {
@@ -133,7 +133,15 @@ func (m *Manager) read(ctx context.Context, pod *v1.Pod, refs []reference) ([]ta
 			return nil, err
 		}
 		t := task{Claim{claim.Namespace, claim.Name, claim.UID}, driversOf(claim)}
-		for _, name := range t.drivers {
+		for _, name := range slices.Sorted(maps.Keys(t.drivers)) {
+			skips := t.drivers[name]
+			if len(skips) > 0 && !m.opts.SkipOperations {
+				return nil, fmt.Errorf("ResourceClaim %s: the devices of driver %s skip operations (skipNodeOperations %q), "+
+					"which needs the feature gate DRAOptionalNodeOperations=true", claim.Name, name, skips)
+			}
+			if skipsOperation(skips, resourceapi.SkipNodeOperationNodePrepareResources) {
+				continue
+			}
 			if _, err := m.driver(name); err != nil {
 				return nil, err
 			}
@@ -143,20 +151,29 @@ func (m *Manager) read(ctx context.Context, pod *v1.Pod, refs []reference) ([]ta
 	return tasks, nil
 }
 
-// driversOf returns the drivers of the devices of a claim, sorted.
-func driversOf(claim *resourceapi.ResourceClaim) []string {
-	var names []string
+// driversOf returns the drivers of the devices of a claim, with the operations that all devices of a driver skip.
+func driversOf(claim *resourceapi.ResourceClaim) map[string][]resourceapi.SkipNodeOperation {
+	drivers := map[string][]resourceapi.SkipNodeOperation{}
 	for _, r := range claim.Status.Allocation.Devices.Results {
-		names = append(names, r.Driver)
+		skips := slices.Sorted(slices.Values(r.SkipNodeOperations))
+		if slices.Contains(skips, resourceapi.SkipNodeOperationAll) {
+			skips = []resourceapi.SkipNodeOperation{resourceapi.SkipNodeOperationAll}
+		}
+		others, known := drivers[r.Driver]
+		switch {
+		case !known || slices.Contains(others, resourceapi.SkipNodeOperationAll):
+			drivers[r.Driver] = skips
+		case !slices.Contains(skips, resourceapi.SkipNodeOperationAll):
+			drivers[r.Driver] = slices.DeleteFunc(others, func(op resourceapi.SkipNodeOperation) bool {
+				return !slices.Contains(skips, op)
+			})
+		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return drivers
 }
 
-// addUser writes down that the pod uses the claims, and returns those that are not prepared, by driver. The claims are
-// locked.
-func (m *Manager) addUser(pod types.UID, tasks []task) (due map[string][]Claim, err error) {
-	due = map[string][]Claim{}
+// addUser writes down that the pod uses the claims, and returns those that are not prepared. The claims are locked.
+func (m *Manager) addUser(pod types.UID, tasks []task) (due []Claim, err error) {
 	m.mu.Lock()
 	for _, t := range tasks {
 		if c := m.state.claims[t.claim.key()]; c != nil && c.UID != t.claim.UID {
@@ -174,13 +191,8 @@ func (m *Manager) addUser(pod types.UID, tasks []task) (due map[string][]Claim, 
 			m.state.add(t.claim, t.drivers, pod)
 			c = m.state.claims[t.claim.key()]
 		}
-		if c.prepared {
-			continue
-		}
-		for name := range c.Drivers {
-			if !slices.Contains(due[name], c.Claim) {
-				due[name] = append(due[name], c.Claim)
-			}
+		if !c.prepared && !slices.Contains(due, c.Claim) {
+			due = append(due, c.Claim)
 		}
 	}
 	m.mu.Unlock()
@@ -196,11 +208,35 @@ func (m *Manager) addUser(pod types.UID, tasks []task) (due map[string][]Claim, 
 	return due, nil
 }
 
+// byDriver returns the claims for which each driver is called, and measures the drivers that are not called. The claims
+// are locked.
+func (m *Manager) byDriver(claims []Claim, op resourceapi.SkipNodeOperation) map[string][]Claim {
+	due := map[string][]Claim{}
+	var skipped []Skip
+	m.mu.Lock()
+	for _, claim := range claims {
+		c := m.state.claims[claim.key()]
+		for name := range c.Drivers {
+			if skipsOperation(c.Skips[name], op) {
+				skipped = append(skipped, Skip{name, op})
+			} else {
+				due[name] = append(due[name], claim)
+			}
+		}
+	}
+	m.mu.Unlock()
+	for _, s := range skipped {
+		m.node.Measure(s)
+	}
+	return due
+}
+
 // callPrepare calls the drivers, and keeps the devices when all of them have succeeded. The claims are locked.
-func (m *Manager) callPrepare(ctx context.Context, due map[string][]Claim) error {
-	if len(due) == 0 {
+func (m *Manager) callPrepare(ctx context.Context, claims []Claim) error {
+	if len(claims) == 0 {
 		return nil
 	}
+	due := m.byDriver(claims, resourceapi.SkipNodeOperationNodePrepareResources)
 	devices := map[Claim]map[string][]Device{}
 	for _, name := range slices.Sorted(maps.Keys(due)) {
 		results, err := callDriver(ctx, m, name, func(ctx context.Context, d Driver) (map[types.UID]Prepared,
@@ -225,19 +261,22 @@ func (m *Manager) callPrepare(ctx context.Context, due map[string][]Claim) error
 			devices[claim][name] = r.Devices
 		}
 	}
-	m.mu.Lock()
-	for claim, byDriver := range devices {
-		c := m.state.claims[claim.key()]
-		c.Drivers = byDriver // replaced, since lists share it
-	}
-	m.state.changed()
-	m.mu.Unlock()
-	if err := m.file.Save(); err != nil {
-		return err
+	if len(devices) > 0 {
+		m.mu.Lock()
+		for claim, prepared := range devices {
+			c := m.state.claims[claim.key()]
+			c.Drivers = maps.Clone(c.Drivers) // lists share it
+			maps.Copy(c.Drivers, prepared)
+		}
+		m.state.changed()
+		m.mu.Unlock()
+		if err := m.file.Save(); err != nil {
+			return err
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for claim := range devices {
+	for _, claim := range claims {
 		m.state.claims[claim.key()].prepared = true
 	}
 	return nil

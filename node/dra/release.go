@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -67,8 +68,7 @@ func (m *Manager) releaseClaims(ctx context.Context, pod types.UID, keys []key) 
 
 // callUnprepare calls the drivers, and drops the claims of which all drivers have succeeded. The claims are locked.
 func (m *Manager) callUnprepare(ctx context.Context, pod types.UID, keys []key) error {
-	due := map[string][]Claim{}
-	var last []key
+	var last []Claim
 	m.mu.Lock()
 	for _, k := range keys {
 		c := m.state.claims[k]
@@ -80,12 +80,10 @@ func (m *Manager) callUnprepare(ctx context.Context, pod types.UID, keys []key) 
 			continue
 		}
 		c.prepared = false
-		last = append(last, k)
-		for name := range c.Drivers {
-			due[name] = append(due[name], c.Claim)
-		}
+		last = append(last, c.Claim)
 	}
 	m.mu.Unlock()
+	due := m.byDriver(last, resourceapi.SkipNodeOperationNodeUnprepareResources)
 	for _, name := range slices.Sorted(maps.Keys(due)) {
 		results, err := callDriver(ctx, m, name, func(ctx context.Context, d Driver) (map[types.UID]error,
 			error) {
@@ -106,8 +104,8 @@ func (m *Manager) callUnprepare(ctx context.Context, pod types.UID, keys []key) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, k := range last {
-		m.state.drop(k, pod)
+	for _, claim := range last {
+		m.state.drop(claim.key(), pod)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -29,6 +30,14 @@ type ClaimState struct {
 	Pods []types.UID
 	// Drivers has the devices by driver. Each driver of the claim is there, also without devices.
 	Drivers map[string][]Device
+	// Skips has the operations that all devices of a driver skip (KEP-5945), sorted; ["*"] are all of them. Drivers
+	// without any are not there. It is read-only.
+	Skips map[string][]resourceapi.SkipNodeOperation
+}
+
+// skipsOperation reports whether a driver whose devices skip these operations is not called for op.
+func skipsOperation(skips []resourceapi.SkipNodeOperation, op resourceapi.SkipNodeOperation) bool {
+	return slices.Contains(skips, op) || slices.Contains(skips, resourceapi.SkipNodeOperationAll)
 }
 
 // state has the claims that are prepared, or may be. Its methods are not safe for concurrent use.
@@ -49,13 +58,14 @@ func newState(changed func()) *state {
 	return &state{claims: map[key]*claimState{}, byPod: map[types.UID]map[key]struct{}{}, changed: changed}
 }
 
-// add has a pod use a claim.
-func (s *state) add(claim Claim, drivers []string, pod types.UID) {
+// add has a pod use a claim. drivers are the drivers of the claim, with the operations that their devices skip.
+func (s *state) add(claim Claim, drivers map[string][]resourceapi.SkipNodeOperation, pod types.UID) {
 	c := s.claims[claim.key()]
 	if c == nil {
 		c = &claimState{ClaimState: ClaimState{Claim: claim, Drivers: map[string][]Device{}}}
-		for _, d := range drivers {
-			c.Drivers[d] = nil
+		for name, skips := range drivers {
+			c.Drivers[name] = nil
+			c.skip(name, skips)
 		}
 		s.claims[claim.key()] = c
 	}
@@ -64,6 +74,17 @@ func (s *state) add(claim Claim, drivers []string, pod types.UID) {
 	}
 	s.index(pod, claim.key())
 	s.changed()
+}
+
+// skip sets the operations that the devices of a driver skip.
+func (c *ClaimState) skip(driver string, skips []resourceapi.SkipNodeOperation) {
+	if len(skips) == 0 {
+		return
+	}
+	if c.Skips == nil {
+		c.Skips = map[string][]resourceapi.SkipNodeOperation{}
+	}
+	c.Skips[driver] = skips
 }
 
 func (s *state) index(pod types.UID, k key) {
@@ -127,7 +148,10 @@ type checkpointClaim struct {
 	DriverState map[string]checkpointDriver
 }
 
-type checkpointDriver struct{ Devices []checkpointDevice }
+type checkpointDriver struct {
+	Devices            []checkpointDevice
+	SkipNodeOperations []resourceapi.SkipNodeOperation `json:"skipNodeOperations,omitempty"` // since 1.37
+}
 
 type checkpointDevice struct {
 	PoolName     string
@@ -153,7 +177,7 @@ func FormatState(claims []ClaimState) []byte {
 			out.PodUIDs[pod] = struct{}{}
 		}
 		for name, devices := range c.Drivers {
-			var d checkpointDriver
+			d := checkpointDriver{SkipNodeOperations: c.Skips[name]}
 			for _, device := range devices {
 				d.Devices = append(d.Devices, checkpointDevice{device.Pool, device.Name, device.ShareID,
 					device.Requests, device.CDIDevices})
@@ -200,6 +224,7 @@ func ParseState(file []byte) ([]ClaimState, error) {
 		seen[claim.key()] = true
 		for name, driver := range in.DriverState {
 			claim.Drivers[name] = nil
+			claim.skip(name, driver.SkipNodeOperations)
 			for _, d := range driver.Devices {
 				claim.Drivers[name] = append(claim.Drivers[name], Device{d.PoolName, d.DeviceName, d.ShareID,
 					d.RequestNames, d.CDIDeviceIDs})

@@ -243,6 +243,9 @@ func (s *Settings) DeclaredFeatures(podCgroups bool, rt runtime.Features) []stri
 	if s.gateOn(mountOptionsGate) && rt.MountOptions {
 		features = append(features, mountOptionsGate) // see TestMountOptions of runtime/cri
 	}
+	if s.SkipsDriverCalls() && !s.Embedded {
+		features = append(features, skipsGate) // see TestSkippedOperations of node/dra
+	}
 	if *s.EnableServer && *s.EnableDebuggingHandlers {
 		features = append(features, "ExtendWebSocketsToKubelet") // see package server/streams
 	}

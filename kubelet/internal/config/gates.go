@@ -42,6 +42,9 @@ const (
 // seLinuxGate is the feature gate of mounts with an SELinux label.
 const seLinuxGate = "SELinuxMount"
 
+// skipsGate is the feature gate of claims whose devices skip calls of their drivers.
+const skipsGate = "DRAOptionalNodeOperations"
+
 // UserNamespaceGate is the feature gate of an agent in a user namespace.
 const UserNamespaceGate = "KubeletInUserNamespace"
 
@@ -174,6 +177,9 @@ func (gates) Type() string { return "name=bool,..." }
 
 // PodsAPI reports whether the pods API is served.
 func (s *Settings) PodsAPI() bool { return s.gateOn("PodsAPI") }
+
+// SkipsDriverCalls reports whether calls of DRA drivers are left out that the devices of a claim skip.
+func (s *Settings) SkipsDriverCalls() bool { return s.gateOn(skipsGate) }
 
 // InUserNamespace reports whether an agent in a user namespace goes on without what it may not do there, and the node
 // object has whether it is in one.

@@ -73,6 +73,7 @@ func TestGatesOfFeatures(t *testing.T) {
 		"ReduceDefaultCrashLoopBackOffDecay": func(s *Settings) bool { return s.FirstBackoff() == time.Second },
 		"TaintTolerationComparisonOperators": (*Settings).CompareTaints,
 		"KubeletInUserNamespace":             (*Settings).InUserNamespace,
+		"DRAOptionalNodeOperations":          (*Settings).SkipsDriverCalls,
 		"KubeletRegistrationGetOnExistsOnly": func(s *Settings) bool {
 			opts, err := s.NodeOptions()
 			require.NoError(t, err)
