@@ -25,6 +25,7 @@ func (p *placement) addMemory(ctx context.Context, s *config.Settings, list func
 	p.memory, err = memory.New(filepath.Join(s.RootDir, memory.FileName), machine, memory.Options{
 		Reserved: s.MemoryReservations(), NodeReserved: reserved,
 		Leave: p.leavesMemory, Reset: s.ResetMemoryState, ResetHint: "the flag is " + resetMemoryFlag, ListPods: list,
+		WholePods: s.ManagesWholePods(),
 	})
 	return err
 }
@@ -65,8 +66,9 @@ func memorySource(manager *memory.Manager) podresources.Source {
 	}
 	return podresources.Source{
 		Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
-			return resources(manager.Of(pod.UID, c.Name))
+			return resources(manager.Exclusive(pod, c))
 		},
+		OfPod:       func(pod *v1.Pod) podresources.Resources { return resources(manager.OfPod(pod.UID)) },
 		Allocatable: func() podresources.Resources { return resources(manager.Allocatable()) },
 	}
 }

@@ -130,6 +130,9 @@ func (p *placement) sources() (out []podresources.Source) {
 			Of: func(pod *v1.Pod, c *v1.Container) podresources.Resources {
 				return podresources.Resources{CPUs: p.cpus.Exclusive(pod.UID, c.Name)}
 			},
+			OfPod: func(pod *v1.Pod) podresources.Resources {
+				return podresources.Resources{CPUs: p.cpus.OfPod(pod.UID)}
+			},
 			Allocatable: func() podresources.Resources { return podresources.Resources{CPUs: p.cpus.Allocatable()} },
 		})
 	}

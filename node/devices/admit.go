@@ -83,10 +83,13 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	return nil
 }
 
-// HasAll reports whether the container has all devices that it requests; true if it requests none, or while the
-// checkpoint cannot be read, since Prepare waits for it.
+// AllocatePod returns false: only containers have devices.
+func (m *Manager) AllocatePod(*v1.Pod, numa.Hint) (done bool, _ error) { return false, nil }
+
+// HasAll reports whether the container has all devices that it requests; true if it requests none or is nil, or while
+// the checkpoint cannot be read, since Prepare waits for it.
 func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
-	if len(container.Resources.Limits) == 0 || m.held.Loaded() != nil {
+	if container == nil || len(container.Resources.Limits) == 0 || m.held.Loaded() != nil {
 		return true
 	}
 	m.mu.Lock()

@@ -333,6 +333,10 @@ func TestHasAll(t *testing.T) {
 		holds := func(pod *v1.Pod) bool { return r.HasAll(pod, &pod.Spec.Containers[0]) }
 		assert.False(t, holds(pod))
 		assert.True(t, holds(none))
+		assert.True(t, r.HasAll(pod, nil), "nothing is given to pods as a whole")
+		done, err := r.AllocatePod(pod, numa.Hint{})
+		require.NoError(t, err)
+		assert.False(t, done)
 		r.start(pod)
 		assert.True(t, holds(pod))
 		_ = stop()

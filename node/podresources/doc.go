@@ -4,7 +4,7 @@
 //
 // # Vocabulary
 //
-//   - [Resources] are what a container holds, or what the node has.
+//   - [Resources] are what a container holds, or a pod with resources as a whole, or what the node has.
 //   - A [Source] reports those of one part of the agent, such as a device manager. The server joins those of all
 //     sources.
 //

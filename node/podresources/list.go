@@ -9,6 +9,9 @@ import (
 // Pod is a pod that holds resources.
 type Pod struct {
 	Namespace, Name string
+	// Resources are the CPUs and the memory that the pod has as a whole. Its containers use them together, except those
+	// with resources of their own.
+	Resources
 	// Containers are those that run as long as the pod: sidecars and main containers.
 	Containers []Container
 }
@@ -28,7 +31,7 @@ func (s *Server) List() (all []Pod) {
 }
 
 func (s *Server) describe(pod *v1.Pod) Pod {
-	out := Pod{Namespace: pod.Namespace, Name: pod.Name}
+	out := Pod{Namespace: pod.Namespace, Name: pod.Name, Resources: s.ofPod(pod)}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.MainContainer || kind == podspec.InitContainer && podspec.IsSidecar(c) {
 			out.Containers = append(out.Containers, Container{c.Name, s.of(pod, c)})

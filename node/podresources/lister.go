@@ -43,10 +43,12 @@ func (s listerV1) GetAllocatableResources(context.Context,
 	return &apiv1.AllocatableResourcesResponse{Devices: r.devicesV1(), CpuIds: r.cpusV1(), Memory: r.memoryV1()}, nil
 }
 
-// podV1 returns the containers of a pod, and what they hold.
+// podV1 returns what a pod holds as a whole, its containers, and what they hold.
 func (s listerV1) podV1(pod *v1.Pod) *apiv1.PodResources {
-	out := &apiv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
-	for _, c := range s.describe(pod).Containers {
+	described := s.describe(pod)
+	out := &apiv1.PodResources{Name: pod.Name, Namespace: pod.Namespace, CpuIds: described.cpusV1(),
+		Memory: described.memoryV1()}
+	for _, c := range described.Containers {
 		out.Containers = append(out.Containers, &apiv1.ContainerResources{
 			Name: c.Name, Devices: c.devicesV1(), CpuIds: c.cpusV1(), Memory: c.memoryV1(),
 			DynamicResources: c.claimsV1(),

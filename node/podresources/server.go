@@ -27,6 +27,8 @@ const (
 type Source struct {
 	// Of returns what a container holds.
 	Of func(pod *v1.Pod, container *v1.Container) Resources
+	// OfPod returns the CPUs and the memory that a pod with resources as a whole holds; nothing for another pod.
+	OfPod func(pod *v1.Pod) Resources
 	// Allocatable returns what the node has for containers, whether they hold it or not.
 	Allocatable func() Resources
 }
@@ -101,6 +103,16 @@ func (s *Server) of(pod *v1.Pod, container *v1.Container) (all Resources) {
 	for _, source := range s.sources {
 		if source.Of != nil {
 			all.add(source.Of(pod, container))
+		}
+	}
+	return all
+}
+
+// ofPod returns what the pod holds as a whole, of all sources.
+func (s *Server) ofPod(pod *v1.Pod) (all Resources) {
+	for _, source := range s.sources {
+		if source.OfPod != nil {
+			all.add(source.OfPod(pod))
 		}
 	}
 	return all

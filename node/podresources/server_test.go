@@ -85,6 +85,10 @@ var source = podresources.Source{
 			}}},
 		}
 	},
+	OfPod: func(*v1.Pod) podresources.Resources {
+		return podresources.Resources{CPUs: cpuset.New(2, 3, 4), Memory: []podresources.Memory{{Resource: "memory",
+			Size: 2 << 30, Nodes: numa.Of(1)}}}
+	},
 	Allocatable: func() podresources.Resources {
 		return podresources.Resources{CPUs: cpuset.New(0, 1, 2, 3),
 			Memory: []podresources.Memory{{Resource: "memory", Size: 4 << 30, Nodes: numa.Of(0)}}}
@@ -97,7 +101,8 @@ func json(t *testing.T, text string, into proto.Message) proto.Message {
 	return into
 }
 
-const webJSON = `{"name": "web", "namespace": "default", "containers": [{"name": "side"}, {"name": "main",
+const webJSON = `{"name": "web", "namespace": "default", "cpuIds": [2, 3, 4],
+	"memory": [{"memoryType": "memory", "size": 2147483648, "topology": {"nodes": [{"ID": 1}]}}], "containers": [{"name": "side"}, {"name": "main",
 	"devices": [{"resourceName": "example.com/gpu", "deviceIds": ["uid-0"], "topology": {"nodes": [{}]}}, {"resourceName": "example.com/gpu", "deviceIds": ["uid-0"], "topology": {"nodes": [{"ID": 1}]}},
 		{"resourceName": "example.com/gpu", "deviceIds": ["1"], "topology": {"nodes": [{}]}}, {"resourceName": "example.com/gpu", "deviceIds": ["1"], "topology": {"nodes": [{"ID": 1}]}}, {"resourceName": "example.com/port", "deviceIds": ["a"]}],
 	"cpuIds": [2, 3], "memory": [{"memoryType": "memory", "size": 1073741824, "topology": {"nodes": [{"ID": 1}]}}],

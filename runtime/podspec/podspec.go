@@ -331,3 +331,15 @@ func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 		return v1.PodQOSBurstable
 	}
 }
+
+// HasGuaranteedResources reports whether the container requests CPU and memory, both as much as its limits. In a
+// Guaranteed pod with resources as a whole, such a container has its own, and the others share what is left.
+func HasGuaranteedResources(c *v1.Container) bool {
+	for _, name := range qosResources {
+		request := c.Resources.Requests[name]
+		if request.IsZero() || request.Cmp(c.Resources.Limits[name]) != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -225,6 +225,11 @@ func TestQOSClass(t *testing.T) {
 			}
 			pod.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 1) // never count
 			assert.Equal(t, tc.want, podspec.QOSClass(pod))
+			if tc.pod == nil && len(tc.init)+len(tc.main) == 1 {
+				defaulted := tc.name != "limits only" // requests are not filled in here
+				assert.Equal(t, tc.want == v1.PodQOSGuaranteed && defaulted,
+					podspec.HasGuaranteedResources(&pod.Spec.Containers[0]))
+			}
 			pod.Status.QOSClass = v1.PodQOSBurstable
 			assert.Equal(t, v1.PodQOSBurstable, podspec.QOSClass(pod), "what was once decided stays")
 		})

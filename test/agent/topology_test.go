@@ -33,11 +33,12 @@ func startPlaced(t *testing.T, dir string, rt *fake.Runtime, policy string, opts
 	var err error
 	opts.Policy, err = topology.NewPolicy(policy, machine, topology.PolicyOptions{})
 	require.NoError(t, err)
-	exclusive, err := cpus.New(machine, filepath.Join(dir, cpus.CheckpointName), rt, cpus.Options{ReservedCount: 1})
+	exclusive, err := cpus.New(machine, filepath.Join(dir, cpus.CheckpointName), rt,
+		cpus.Options{ReservedCount: 1, WholePods: true})
 	require.NoError(t, err)
 	reserved := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 	mem, err := memory.New(filepath.Join(dir, memory.FileName), machine, memory.Options{
-		Reserved: []memory.Reservation{{Node: 0, Limits: reserved}}, NodeReserved: reserved,
+		Reserved: []memory.Reservation{{Node: 0, Limits: reserved}}, NodeReserved: reserved, WholePods: true,
 	})
 	require.NoError(t, err)
 	return startNodeWith(t, dir, rt, func(o *kubeletkit.Options) {
@@ -139,4 +140,54 @@ func TestChangeOfTheTopologyPolicy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The containers of a pod with resources as a whole have parts of its CPUs, its memory node, and devices near them. They
+// keep these while the agent is started again.
+func TestPodWithResourcesAsAWhole(t *testing.T) {
+	const port = "example.com/port"
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rt, ports := fake.New(fake.Options{}), devicesfake.New(port, append(onNode(0, "a"), onNode(1, "b")...)...)
+		start := func() *node {
+			return startPlaced(t, dir, rt, topology.PolicySingleNUMANode, topology.Options{Scope: topology.ScopePod}, ports)
+		}
+		n := start()
+		web := guaranteed("web", "1", "1Gi", map[v1.ResourceName]string{port: "1"})
+		logs := *web.Spec.Containers[0].DeepCopy()
+		logs.Name, logs.Resources = "logs", v1.ResourceRequirements{}
+		web.Spec.Containers = append(web.Spec.Containers, logs)
+		whole := guaranteed("whole", "4", "2Gi", nil).Spec.Containers[0].Resources
+		web.Spec.Resources = &whole
+		n.after(time.Second)
+		n.source.Set(web)
+		require.Equal(t, v1.PodRunning, n.after(10 * time.Second)["web"].Status.Phase)
+		running := func(container string) fake.Instance {
+			t.Helper()
+			list := rt.Running(fake.Target{Pod: "web", Container: container})
+			require.Len(t, list, 1)
+			return list[0]
+		}
+		before := map[string]fake.Instance{"main": running("main"), "logs": running("logs")}
+		assert.Equal(t, "4", before["main"].CPUSet, "of node 1, which has four that are not reserved")
+		assert.Equal(t, "5-7", before["logs"].CPUSet)
+		for _, c := range before {
+			assert.Equal(t, "1", c.MemorySet)
+		}
+		assert.Equal(t, []string{"b"}, ports.Calls()[0].IDs)
+
+		for range 2 {
+			n.stop(t)
+			n = start()
+			n.source.Set(web)
+			assert.Equal(t, v1.PodRunning, n.after(time.Minute)["web"].Status.Phase)
+			for name, was := range before {
+				assert.Equal(t, was, running(name))
+			}
+		}
+		n.source.Set(makePod("other"))
+		n.after(time.Minute)
+		assert.Equal(t, "0-7", rt.Running(fake.Target{Pod: "other"})[0].CPUSet)
+		n.stop(t)
+	})
 }

@@ -60,6 +60,21 @@ func TestCheckpointsOfKubelets(t *testing.T) {
 			assert.Equal(t, want, got, "%s reads what %s writes", program, writer)
 		}
 	}
+
+	// Pods with resources as a whole have a feature gate.
+	want, dir := map[string]string{}, t.TempDir()
+	for name, path := range map[string]string{
+		"cpu_manager_state":    "placement/cpus/testdata/pods-1.37.json",
+		"memory_manager_state": "placement/memory/internal/state/testdata/pods-1.37.json",
+	} {
+		data, err := os.ReadFile(filepath.Join("../../node", path))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+		want[name] = string(data)
+	}
+	var got map[string]string
+	askReference(t, &got, "reference", dir, "checkpoints", dir, "PodLevelResourceManagers=true")
+	assert.Equal(t, want, got)
 }
 
 var updateUIDs = flag.Bool("update-uids", false, "write testdata/uids.txt of podconfig/manifest")

@@ -20,10 +20,11 @@ import (
 // relisted every second.
 const eventedPLEG = "EventedPLEG"
 
-// The feature gates of pod-level resources, of their resize, and of another period than the default of
-// cpuCFSQuotaPeriod.
+// The feature gates of pod-level resources, of exclusive CPUs and memory for them, of their resize, and of another
+// period than the default of cpuCFSQuotaPeriod.
 const (
 	podLevelGate  = "PodLevelResources"
+	managersGate  = "PodLevelResourceManagers"
 	podResizeGate = "InPlacePodLevelResourcesVerticalScaling"
 	cpuPeriodGate = "CustomCPUCFSQuotaPeriod"
 	deferGate     = "InPlacePodVerticalScalingSchedulerPreemption"
@@ -127,6 +128,9 @@ func (s *Settings) validateGates() error {
 		errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off "+
 			"both, or run a kubelet", podResizeGate, podLevelGate))
 	}
+	if s.gateOn(managersGate) && !s.PodLevelResources() {
+		errs = append(errs, fmt.Errorf("feature gate %s: needs the feature gate %s", managersGate, podLevelGate))
+	}
 	return errors.Join(errs...)
 }
 
@@ -204,6 +208,9 @@ func (s *Settings) FirstBackoff() time.Duration {
 
 // PodLevelResources reports whether the field resources of the spec of a pod has an effect.
 func (s *Settings) PodLevelResources() bool { return s.gateOn(podLevelGate) }
+
+// ManagesWholePods reports whether pods with resources as a whole get exclusive CPUs and memory of NUMA nodes.
+func (s *Settings) ManagesWholePods() bool { return s.gateOn(managersGate) }
 
 // DeferResizes reports whether a resize of a critical pod preempts no pods.
 func (s *Settings) DeferResizes() bool { return s.gateOn(deferGate) }

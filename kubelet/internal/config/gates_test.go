@@ -34,7 +34,9 @@ func TestFeatureGates(t *testing.T) {
 		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
 		{given: "InPlacePodVerticalScalingSchedulerPreemption=true"},
-		{given: "PodLevelResourceManagers=true", warning: "feature gate PodLevelResourceManagers is not implemented and has no effect"},
+		{given: "PodLevelResourceManagers=true"},
+		{given: "PodLevelResourceManagers=true,PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false", err: "feature gate PodLevelResourceManagers: needs the feature gate PodLevelResources"},
+		{given: "DRANodeAllocatableResources=true", warning: "feature gate DRANodeAllocatableResources is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=true", warning: "feature gate RecoverVolumeExpansionFailure is not implemented and has no effect"},
 		{given: "RecoverVolumeExpansionFailure=false", err: "locked to true"},
 		{given: "WatchListClient=true"},
@@ -73,6 +75,7 @@ func TestGatesOfFeatures(t *testing.T) {
 		"ReduceDefaultCrashLoopBackOffDecay": func(s *Settings) bool { return s.FirstBackoff() == time.Second },
 		"TaintTolerationComparisonOperators": (*Settings).CompareTaints,
 		"KubeletInUserNamespace":             (*Settings).InUserNamespace,
+		"PodLevelResourceManagers":           (*Settings).ManagesWholePods,
 		"DRAOptionalNodeOperations":          (*Settings).SkipsDriverCalls,
 		"KubeletRegistrationGetOnExistsOnly": func(s *Settings) bool {
 			opts, err := s.NodeOptions()

@@ -240,7 +240,7 @@ func TestServerThatIsWrong(t *testing.T) {
 
 func TestEffective(t *testing.T) {
 	s, err := parsed(t, header+"maxPods: 7\nhairpinMode: none\nauthentication: {x509: {clientCAFile: "+
-		"/ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {PodLevelResourceManagers: true}\n",
+		"/ca}}\nlogging: {format: json, verbosity: 2}\nregisterNode: true\nfeatureGates: {DRANodeAllocatableResources: true}\n",
 		embedded, "--max-pods=8", "--manifest-url-header=Authorization:secret")
 	require.NoError(t, err)
 	fields, err := s.Effective(Detected{Verbosity: 4})

@@ -157,12 +157,12 @@ func TestSettings(t *testing.T) {
 				assert.Empty(t, s.Warnings)
 			}},
 		{"what has no effect is named", header + "volumePluginDir: /x\nregisterWithTaints: [{key: a, effect: NoExecute}]\nlogging: {flushFrequency: 5s, verbosity: 1}\nhairpinMode: none\n",
-			[]string{"--feature-gates=PodLevelResourceManagers=true", "--register-node=false", "--windows-service",
+			[]string{"--feature-gates=DRANodeAllocatableResources=true", "--register-node=false", "--windows-service",
 				"--log-text-split-stream", "--log-text-info-buffer-size=1M", "--log-json-split-stream=true",
 				"--log-json-info-buffer-size=1M"}, func(t *testing.T, s *Settings) {
 				all := strings.Join(s.Warnings, "\n")
 				for _, name := range []string{"field volumePluginDir ", "field logging.flushFrequency ",
-					"field hairpinMode ", "feature gate PodLevelResourceManagers ",
+					"field hairpinMode ", "feature gate DRANodeAllocatableResources ",
 					"--register-node, registerWithTaints: no effect without --kubeconfig", "--windows-service ",
 					"--log-text-split-stream ", "--log-text-info-buffer-size ", "--log-json-split-stream ",
 					"--log-json-info-buffer-size "} {

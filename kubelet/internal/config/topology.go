@@ -147,7 +147,7 @@ func (s *Settings) CPUOptions() (cpus.Options, error) {
 	const perCPU = 1000
 	return cpus.Options{
 		PolicyOptions: policy, Reserved: reserved, ReservedCount: int((total.Cpu().MilliValue() + perCPU - 1) / perCPU),
-		Reset: s.ResetCPUs,
+		Reset: s.ResetCPUs, WholePods: s.ManagesWholePods(),
 	}, nil
 }
 

@@ -24,24 +24,33 @@ func Sum(checkpoint any, kind, pods string) Checksum {
 // ErrChecksum means that a checkpoint is not as it was written.
 var ErrChecksum = errors.New("its checksum is wrong: the file was changed or not written to its end")
 
-// Unwrap returns the content of a checkpoint of CPUs or memory that kubelet has written since 1.37, which is a text in
-// it with a checksum of its own; the other fields are for earlier versions. It returns one of these versions as it is.
-// The error is [ErrChecksum] or one of JSON.
-func Unwrap(data []byte) (content []byte, err error) {
-	var in struct {
-		Data     string   `json:"data"`
-		Checksum Checksum `json:"dataChecksum"`
-	}
+// Wrapped is what a checkpoint of CPUs or memory of kubelet since 1.37 has after the fields for earlier versions: all
+// of its content as a text, and the checksum of the text.
+type Wrapped struct {
+	Data     string   `json:"data"`
+	Checksum Checksum `json:"dataChecksum"`
+}
+
+// Wrap returns the content with its checksum.
+func Wrap(content []byte) Wrapped {
+	text := string(content)
+	return Wrapped{text, Checksum(Hash(dump.ForHash(text)))}
+}
+
+// Unwrap returns the content of a checkpoint that kubelet has written since 1.37, and true. It returns one of an
+// earlier version as it is. The error is [ErrChecksum] or one of JSON.
+func Unwrap(data []byte) (content []byte, wrapped bool, err error) {
+	var in Wrapped
 	if err := json.Unmarshal(data, &in); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	switch {
 	case in.Data == "" && in.Checksum == 0:
-		return data, nil
-	case in.Checksum != Checksum(Hash(dump.ForHash(in.Data))):
-		return nil, ErrChecksum
+		return data, false, nil
+	case in != Wrap([]byte(in.Data)):
+		return nil, false, ErrChecksum
 	}
-	return []byte(in.Data), nil
+	return []byte(in.Data), true, nil
 }
 
 // Hash returns kubelet's hash of a dump.

@@ -19,9 +19,9 @@ const ReasonSMTAlignment = "SMTAlignmentError"
 // Hints returns the memory nodes on which the container, or the pod if it is nil, can have exclusive CPUs; nil if it
 // requests none.
 func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
-	n := ExclusiveOfPod(p)
+	n := ExclusiveOfPod(p, m.opts.WholePods)
 	if c != nil {
-		n = Exclusive(p, c)
+		n = Exclusive(p, c, m.opts.WholePods)
 	}
 	if n == 0 || m.opts.Leave || m.held.Loaded() != nil { // Allocate returns the error
 		return nil
@@ -33,10 +33,10 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	has, right := m.assigned(p, c)
+	has, right := m.assigned(p, c, n)
 	hints := []numa.Hint{}
 	switch {
-	case !right: // it cannot be served with what it has
+	case !right, has.IsEmpty() && c == nil && m.isWhole(p) && checkPool(p, n) != nil: // it cannot be served
 	case has.Size() == n:
 		hints = m.layout.hints(has, cpuset.New(), n, m.opts.PolicyOptions)
 	default:
@@ -49,12 +49,15 @@ func (m *Manager) Hints(p *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	return map[string][]numa.Hint{string(v1.ResourceCPU): hints}
 }
 
-// assigned returns the CPUs that the container, or all containers of the pod, have, and whether each has as many as it
-// requests. mu is held.
-func (m *Manager) assigned(p *v1.Pod, only *v1.Container) (all cpuset.CPUSet, right bool) {
+// assigned returns the CPUs that the container, or the pod as a whole, or all containers of the pod, have, and whether
+// each has as many as it requests. n is what the pod as a whole requests. mu is held.
+func (m *Manager) assigned(p *v1.Pod, only *v1.Container, n int) (all cpuset.CPUSet, right bool) {
 	right = true
 	if m.pods[p.UID] == nil {
 		return all, right
+	}
+	if set, ok := m.pods[p.UID].exclusive[whole]; ok && only == nil {
+		return set, set.Size() == n
 	}
 	for _, c := range podspec.Containers(&p.Spec) {
 		if only != nil && only.Name != c.Name {
@@ -62,7 +65,7 @@ func (m *Manager) assigned(p *v1.Pod, only *v1.Container) (all cpuset.CPUSet, ri
 		}
 		if set, ok := m.pods[p.UID].exclusive[c.Name]; ok {
 			all = all.Union(set)
-			right = right && set.Size() == Exclusive(p, c)
+			right = right && set.Size() == Exclusive(p, c, m.opts.WholePods)
 		}
 	}
 	return all, right
@@ -92,7 +95,8 @@ func (m *Manager) free(reusable cpuset.CPUSet) cpuset.CPUSet {
 // Allocate assigns exclusive CPUs to a container that requests them, near the nodes of the hint. A container that has
 // some keeps them. While the manager is suspended, it fails with the [*StateError] for pods of which nothing runs yet.
 func (m *Manager) Allocate(p *v1.Pod, c *v1.Container, hint numa.Hint) error {
-	n := Exclusive(p, c)
+	m.noteShares(p)
+	n := Exclusive(p, c, m.opts.WholePods)
 	if n == 0 {
 		return nil
 	}
@@ -142,17 +146,8 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 		}
 	}
 	free := m.free(m.reusable(p, c))
-	if m.opts.PolicyOptions.FullPCPUsOnly {
-		perCore := m.layout.perGroup(core)
-		switch {
-		case n%perCore != 0:
-			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: requested %d cpus "+
-				"not multiple cpus per core = %d", n, perCore))
-		case n > free.Size():
-			return none, lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: not enough free "+
-				"physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
-				free.Size(), n, perCore))
-		}
+	if err := m.checkCores(n, free); err != nil {
+		return none, err
 	}
 	set, err := m.layout.takeNear(free, n, nodes, m.opts.PolicyOptions)
 	if err != nil {
@@ -164,10 +159,32 @@ func (m *Manager) assign(p *v1.Pod, c *v1.Container, n int, nodes numa.Nodes) (n
 	return set, nil
 }
 
-// HasAll reports whether the container has as many exclusive CPUs as it requests; true if it requests none, or goes on
-// with what it has while the manager is suspended.
+// checkCores refuses what cannot be whole cores, with the option full-pcpus-only.
+func (m *Manager) checkCores(n int, free cpuset.CPUSet) error {
+	perCore := m.layout.perGroup(core)
+	switch {
+	case !m.opts.PolicyOptions.FullPCPUsOnly:
+	case n%perCore != 0:
+		return lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple "+
+			"cpus per core = %d", n, perCore))
+	case n > free.Size():
+		return lifecycle.Refuse(ReasonSMTAlignment, fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
+			"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free.Size(), n, perCore))
+	}
+	return nil
+}
+
+// HasAll reports whether the container, or the pod as a whole if it is nil, has as many exclusive CPUs as it requests;
+// true if it requests none, or goes on with what it has while the manager is suspended. A pod as a whole has them also
+// if its containers have some by themselves.
 func (m *Manager) HasAll(p *v1.Pod, c *v1.Container) bool {
-	n := Exclusive(p, c)
+	n, name := 0, whole
+	switch {
+	case c != nil:
+		n, name = Exclusive(p, c, m.opts.WholePods), c.Name
+	case m.isWhole(p):
+		n = wholeCPUs(p)
+	}
 	switch {
 	case n == 0 || m.opts.Leave:
 		return true
@@ -175,7 +192,13 @@ func (m *Manager) HasAll(p *v1.Pod, c *v1.Container) bool {
 		return false
 	case m.held.Suspended() != nil:
 		return m.held.Runs(p.UID)
-	default:
-		return m.Exclusive(p.UID, c.Name).Size() == n
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.pods[p.UID]
+	if known == nil {
+		return false
+	}
+	set, has := known.exclusive[name]
+	return set.Size() == n || c == nil && !has && len(known.exclusive) > 0
 }

@@ -38,6 +38,9 @@ type Checkpoint struct {
 	Shared cpuset.CPUSet
 	// Exclusive are those of the others.
 	Exclusive Assignments
+	// Pods are the CPUs of pods with resources as a whole, by their UIDs. Those of their containers are among them, and
+	// in Exclusive.
+	Pods map[string]cpuset.CPUSet
 }
 
 // content is kubelet's CPUManagerCheckpointV2. kubelet 1.36 writes it without the feature gate
@@ -58,14 +61,32 @@ type contentV1 struct {
 	Checksum      checkpoint.Checksum
 }
 
+// contentV4 is kubelet's since 1.37: what earlier versions read, and all of it as a text.
+type contentV4 struct {
+	*content
+	checkpoint.Wrapped
+}
+
+// contentData is the text of contentV4.
+type contentData struct {
+	PolicyName    string                       `json:"policyName"`
+	DefaultCPUSet string                       `json:"defaultCpuSet"`
+	Entries       map[string]map[string]string `json:"entries,omitempty"`
+	PodEntries    map[string]podEntry          `json:"podEntries,omitempty"`
+}
+
+type podEntry struct {
+	CPUSet string `json:"cpuSet,omitempty"`
+}
+
 const (
 	kind = "state.CPUManagerCheckpoint"
-	// noPods is what kubelet has besides with that feature gate, for pods with CPUs as a whole. These are not
-	// supported.
+	// noPods is what kubelet 1.36 has besides with that feature gate, for pods with CPUs as a whole.
 	noPods = "PodEntries:(state.PodCPUAssignments)map[] "
 )
 
-// FormatCheckpoint returns the checkpoint in the format of kubelet 1.36, which later versions read, too.
+// FormatCheckpoint returns the checkpoint in the format of kubelet 1.36, which later versions read, too; with pods in
+// that of 1.37.
 func FormatCheckpoint(c Checkpoint) []byte {
 	out := &content{PolicyName: c.Policy, DefaultCPUSet: c.Shared.String(), Entries: map[string]map[string]string{}}
 	for pod, containers := range c.Exclusive {
@@ -76,29 +97,39 @@ func FormatCheckpoint(c Checkpoint) []byte {
 	}
 	out.Checksum = checkpoint.Sum(out, kind, "")
 	data, _ := json.Marshal(out) // it has texts and a number, which have no error
+	if len(c.Pods) == 0 {
+		return data
+	}
+	all := contentData{out.PolicyName, out.DefaultCPUSet, out.Entries, map[string]podEntry{}}
+	for pod, set := range c.Pods {
+		all.PodEntries[pod] = podEntry{set.String()}
+	}
+	text, _ := json.Marshal(all)
+	data, _ = json.Marshal(contentV4{out, checkpoint.Wrap(text)})
 	return data
 }
 
-// ParseCheckpoint returns the content of a checkpoint of kubelet: of 1.18 or later, also without a checksum.
+// ParseCheckpoint returns the content of a checkpoint of kubelet: of 1.18 or later, also without a checksum. Pods with
+// CPUs as a whole are those of 1.37 or later.
 func ParseCheckpoint(data []byte) (Checkpoint, error) {
 	none := Checkpoint{}
 	var raw struct {
 		PolicyName    string                     `json:"policyName"`
 		DefaultCPUSet string                     `json:"defaultCpuSet"`
 		Entries       map[string]json.RawMessage `json:"entries"`
-		PodEntries    map[string]json.RawMessage `json:"podEntries"`
+		PodEntries    map[string]podEntry        `json:"podEntries"`
 		Checksum      checkpoint.Checksum        `json:"checksum"`
 	}
-	data, err := checkpoint.Unwrap(data)
+	data, wrapped, err := checkpoint.Unwrap(data)
 	if err != nil {
 		return none, err
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return none, err
 	}
-	if len(raw.PodEntries) > 0 {
-		return none, errors.New("it has CPUs of pods as a whole, which kubelet's feature gate " +
-			"PodLevelResourceManagers assigns and which are not supported")
+	if len(raw.PodEntries) > 0 && !wrapped {
+		return none, errors.New("it has CPUs of pods as a whole (feature gate PodLevelResourceManagers) in the form " +
+			"of kubelet 1.36, which is not supported")
 	}
 	entries, old := map[string]map[string]string{}, map[string]string{}
 	for key, value := range raw.Entries {
@@ -129,10 +160,23 @@ func ParseCheckpoint(data []byte) (Checkpoint, error) {
 	for pod, containers := range entries {
 		c.Exclusive[pod] = map[string]cpuset.CPUSet{}
 		for name, text := range containers {
+			if name == whole {
+				return none, fmt.Errorf("a container of pod %q has no name", pod)
+			}
 			if c.Exclusive[pod][name], err = parseSet(text); err != nil {
 				return none, fmt.Errorf("container %q of pod %q: %w", name, pod, err)
 			}
 		}
+	}
+	for pod, entry := range raw.PodEntries {
+		set, err := parseSet(entry.CPUSet)
+		if err != nil {
+			return none, fmt.Errorf("pod %q: %w", pod, err)
+		}
+		if c.Pods == nil {
+			c.Pods = map[string]cpuset.CPUSet{}
+		}
+		c.Pods[pod] = set
 	}
 	return c, nil
 }

@@ -14,13 +14,15 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 )
 
-// Written by kubelet 1.36.3 and 1.37.2, see TestCheckpointsOfKubelets in test/e2e, and by 1.36.3 with the feature gate
-// PodLevelResourceManagers.
+// Written by kubelet 1.36.3 and 1.37.2, see TestCheckpointsOfKubelets in test/e2e. checkpointPods is by 1.37.2 and
+// checkpointV3 by 1.36.3 with the feature gate PodLevelResourceManagers.
 var (
 	//go:embed testdata/kubelet.json
 	checkpointV2 string
 	//go:embed testdata/kubelet-1.37.json
 	checkpointV4 string
+	//go:embed testdata/pods-1.37.json
+	checkpointPods string
 )
 
 const checkpointV3 = `{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"0b6e9b3c-1111-4222-8333-444455556666":{"main":"2","side-car":"3"}},"checksum":1586839353}`
@@ -36,22 +38,32 @@ func TestCheckpointOfKubelet(t *testing.T) {
 		assert.Equal(t, want, got)
 	}
 	assert.Equal(t, checkpointV2, string(cpus.FormatCheckpoint(want)), "kubelet reads it")
+
+	want = cpus.Checkpoint{Policy: "static", Shared: set(t, "0-1,3-7,9-11"), Exclusive: cpus.Assignments{
+		"shares": {"main": cpuset.New(2), "side-car": cpuset.New(8)}, "one": {"main": cpuset.New(4)},
+	}, Pods: map[string]cpuset.CPUSet{"shares": cpuset.New(2, 8)}}
+	want.Shared = want.Shared.Difference(cpuset.New(4))
+	got, err := cpus.ParseCheckpoint([]byte(checkpointPods))
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	assert.Equal(t, checkpointPods, string(cpus.FormatCheckpoint(want)), "as kubelet writes it")
 }
 
 func TestBadCheckpoints(t *testing.T) {
 	for data, want := range map[string]string{
 		"": "unexpected end",
-		strings.ReplaceAll(checkpointV2, `"main":"2"`, `"main":"4"`):                      "its checksum is wrong",
-		strings.Replace(checkpointV4, `main\":\"2`, `main\":\"4`, 1):                      "its checksum is wrong",
-		strings.Replace(checkpointV4, `"data":"{`, `"was":"{`, 1):                         "its checksum is wrong",
-		`{"policyName":"static","data":"{","dataChecksum":1234}`:                          "its checksum is wrong",
-		`{"data":"{\"podEntries\":{\"a\":{\"cpuSet\":\"1\"}}}","dataChecksum":202317682}`: "PodLevelResourceManagers",
-		`{"policyName":"static","defaultCpuSet":"0-x"}`:                                   "defaultCpuSet",
-		`{"policyName":"static","defaultCpuSet":"0-1000000000"}`:                          "no ID as long",
-		`{"policyName":"static","entries":{"a":{"b":"c"}}}`:                               `container "b" of pod "a"`,
-		`{"policyName":"static","entries":{"a":[]}}`:                                      `its entry "a"`,
-		`{"policyName":"static","entries":{"4711":"2-3"}}`:                                "a kubelet before 1.18",
-		`{"policyName":"static","podEntries":{"a":{"cpuSet":"1"}}}`:                       "PodLevelResourceManagers",
+		strings.ReplaceAll(checkpointV2, `"main":"2"`, `"main":"4"`):           "its checksum is wrong",
+		strings.Replace(checkpointV4, `main\":\"2`, `main\":\"4`, 1):           "its checksum is wrong",
+		strings.Replace(checkpointV4, `"data":"{`, `"was":"{`, 1):              "its checksum is wrong",
+		`{"policyName":"static","data":"{","dataChecksum":1234}`:               "its checksum is wrong",
+		strings.Replace(checkpointPods, `cpuSet\":\"2,8`, `cpuSet\":\"2,9`, 1): "its checksum is wrong",
+		`{"policyName":"static","defaultCpuSet":"0-x"}`:                        "defaultCpuSet",
+		`{"policyName":"static","defaultCpuSet":"0-1000000000"}`:               "no ID as long",
+		`{"policyName":"static","entries":{"a":{"b":"c"}}}`:                    `container "b" of pod "a"`,
+		`{"policyName":"static","entries":{"a":[]}}`:                           `its entry "a"`,
+		`{"policyName":"static","entries":{"a":{"":"1"}}}`:                     `a container of pod "a" has no name`,
+		`{"policyName":"static","entries":{"4711":"2-3"}}`:                     "a kubelet before 1.18",
+		`{"policyName":"static","podEntries":{"a":{"cpuSet":"1"}}}`:            "PodLevelResourceManagers",
 	} {
 		_, err := cpus.ParseCheckpoint([]byte(data))
 		assert.ErrorContains(t, err, want, data)
@@ -62,6 +74,7 @@ func FuzzParseCheckpoint(f *testing.F) {
 	f.Add([]byte(checkpointV2))
 	f.Add([]byte(checkpointV3))
 	f.Add([]byte(checkpointV4))
+	f.Add([]byte(checkpointPods))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := cpus.ParseCheckpoint(data)
 		if err != nil {
@@ -71,6 +84,7 @@ func FuzzParseCheckpoint(f *testing.F) {
 		require.NoError(t, err)
 		assert.True(t, c.Shared.Equals(again.Shared))
 		assert.Len(t, again.Exclusive, len(c.Exclusive))
+		assert.Len(t, again.Pods, len(c.Pods))
 	})
 }
 

@@ -7,6 +7,8 @@
 //   - A CPU is what the kernel schedules threads on; a core has one or more. See [numa.CPU].
 //   - Exclusive CPUs are those of one container: it requests a whole number, and its pod is Guaranteed, see
 //     [Exclusive].
+//   - A pod as a whole is one with resources of its own (PodSpec.Resources). With [Options].WholePods it may have CPUs
+//     that no other pod has; what its containers do not have exclusively, the others of them share.
 //   - The shared pool is the CPUs of all other containers: those that are not exclusive.
 //   - Reserved CPUs are never exclusive. They belong to the shared pool, except with the option strict-cpu-reservation.
 //   - An assignment is the exclusive CPUs of a container. The checkpoint has all of them, in kubelet's file
@@ -17,13 +19,15 @@
 //
 // [Take] and [Hints] decide; both are pure functions of the machine, the free CPUs and [PolicyOptions]. A [Manager]
 // joins the life of pods: at the admission of a pod, package topology calls Manager.Hints and Manager.Allocate for each
-// container. Prepare writes the checkpoint before the pod starts. EditContainer returns the set that a container is
-// created with. When assignments change, Run changes the sets of the containers that run in the shared pool, with
-// [runtime.CPUSetter]. When nothing of the pod runs any more, Ended gives its CPUs back.
+// container, or Manager.AllocatePod for a pod as a whole, whose CPUs [Partition] divides. Prepare writes the checkpoint
+// before the pod starts. EditContainer returns the set that a container is created with. When assignments change, Run
+// changes the sets of the containers that run in the shared pool, with [runtime.CPUSetter]. When nothing of the pod
+// runs any more, Ended gives its CPUs back.
 //
 // # Guarantees
 //
-//   - No CPU is assigned to two pods. Inside a pod, containers share only what an init container leaves.
+//   - No CPU is assigned to two pods. Inside a pod, containers share only what an init container leaves, or what the
+//     pod has as a whole.
 //   - Assignments of a pod are given back when it was refused or has ended; never while a container runs.
 //   - A container with exclusive CPUs starts only after the checkpoint is written. The next agent, or kubelet, keeps
 //     the assignments. If a full disk prevents that, only pods with exclusive CPUs wait.
@@ -49,6 +53,18 @@
 //   - With exclusive CPUs no limit of CPU is enforced, if the cgroups of pods leave it out, too: [Manager.NoCPUQuota]
 //     says for which.
 //
-// CPUs of pods with resources as a whole are never exclusive, as in kubelet without the feature gate
-// PodLevelResourceManagers.
+// # Pods as a whole
+//
+// They are placed as in kubelet with the feature gate PodLevelResourceManagers (KEP-5526). If package topology places
+// pods (its scope pod, with a policy), a Guaranteed pod that requests a whole number has these CPUs at once. Otherwise
+// each container with equal requests and limits of CPU and memory gets its own, and the others use the shared pool.
+//
+//   - The containers of a pod have parts of its CPUs, none is empty, and those of containers with exclusive ones that
+//     run beside one another have no CPU in common. As in kubelet, a sidecar that shares CPUs may run on those of an
+//     init container. A pod whose containers would share nothing is refused with [ReasonEmptyPool].
+//   - A limit of CPU is enforced for the containers that share CPUs, and for the pod as a whole unless all containers
+//     have exclusive ones.
+//   - A pod that has CPUs keeps them when an agent starts with other settings, also without Options.WholePods. A resize
+//     of the CPUs that it has as a whole is infeasible.
+//   - The checkpoint of a machine with such pods is that of kubelet 1.37. Those of 1.36 cannot be read.
 package cpus

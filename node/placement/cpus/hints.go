@@ -2,6 +2,7 @@ package cpus
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
@@ -10,24 +11,34 @@ import (
 )
 
 // Exclusive returns how many exclusive CPUs a container of the pod gets: what it requests, if the pod is Guaranteed and
-// the request is whole; 0 otherwise. Pods with resources of the pod as a whole have none (kubelet: without the feature
-// gate PodLevelResourceManagers).
-func Exclusive(pod *v1.Pod, c *v1.Container) int {
-	request := c.Resources.Requests.Cpu()
-	const most = 1 << 20 // more CPUs than any machine has
-	if request.MilliValue()%1000 != 0 || resourcehelper.IsPodLevelResourcesSet(pod) ||
+// the request is whole; 0 otherwise. In a pod with resources as a whole, the container gets them only with wholePods,
+// and if its own requests of CPU and memory equal its limits, see [Options].WholePods.
+func Exclusive(pod *v1.Pod, c *v1.Container, wholePods bool) int {
+	if resourcehelper.IsPodLevelResourcesSet(pod) && (!wholePods || !podspec.HasGuaranteedResources(c)) ||
 		podspec.QOSClass(pod) != v1.PodQOSGuaranteed {
+		return 0
+	}
+	return wholeNumber(c.Resources.Requests[v1.ResourceCPU])
+}
+
+// wholeNumber returns the number of CPUs, 0 if it is not whole.
+func wholeNumber(request resource.Quantity) int {
+	const most = 1 << 20 // more CPUs than any machine has
+	if request.MilliValue()%1000 != 0 {
 		return 0
 	}
 	return int(min(request.Value(), most))
 }
 
 // ExclusiveOfPod returns how many exclusive CPUs the containers of the pod need at a time: ended init containers leave
-// theirs to others (KEP-753).
-func ExclusiveOfPod(pod *v1.Pod) int {
+// theirs to others (KEP-753). With wholePods, a pod with resources as a whole needs what it requests.
+func ExclusiveOfPod(pod *v1.Pod, wholePods bool) int {
+	if wholePods && resourcehelper.IsPodLevelResourcesSet(pod) {
+		return wholeCPUs(pod)
+	}
 	sidecars, init, main := 0, 0, 0
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		n := Exclusive(pod, c)
+		n := Exclusive(pod, c, wholePods)
 		switch {
 		case kind == podspec.MainContainer:
 			main += n

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -31,6 +32,11 @@ type Options struct {
 	// KeepQuota enforces the limit of CPU of containers with exclusive CPUs, too (kubelet's feature gate
 	// DisableCPUQuotaWithExclusiveCPUs: false, up to 1.36). It slows them down as soon as they use all of their CPUs.
 	KeepQuota bool
+	// WholePods gives CPUs to Guaranteed pods with resources as a whole, too (kubelet's feature gate
+	// PodLevelResourceManagers, KEP-5526): if package topology places pods, to the pod and of these to its containers,
+	// see [Partition]; otherwise to each container whose own requests of CPU and memory equal its limits. Without it
+	// they get none, but keep what an earlier agent has given them.
+	WholePods bool
 	// Reset starts without what a checkpoint has that does not go with the machine, or without a checkpoint that cannot
 	// be read. Otherwise these are a [*StateError], and the manager is suspended. Containers whose assignment is
 	// dropped get other CPUs while they run, when their pod is admitted again.
@@ -86,7 +92,13 @@ type Manager struct {
 
 // pod is what the manager knows of a pod. A pod without CPUs of its own has running containers only.
 type pod struct {
-	exclusive map[string]cpuset.CPUSet // by the names of containers
+	// exclusive are the CPUs of containers by their names, and those of the pod as a whole, see [whole].
+	exclusive map[string]cpuset.CPUSet
+	// asWhole means that the containers get no CPUs but those that the pod has as a whole, if it has some.
+	asWhole bool
+	// own has the containers of a pod with CPUs as a whole, and whether they have exclusive ones; nil if that is not
+	// known yet.
+	own map[string]bool
 	// invalid are the assignments of the checkpoint that do not go with the machine. Their containers keep them, and
 	// others do not get these CPUs.
 	invalid map[string]cpuset.CPUSet
@@ -183,12 +195,13 @@ func (m *Manager) Shared() cpuset.CPUSet {
 	return m.shared.Difference(m.offline)
 }
 
-// Exclusive returns the exclusive CPUs of the container; none if it uses the shared ones.
+// Exclusive returns the exclusive CPUs of the container; none if it uses those that others of its pod or of the node
+// use.
 func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.pods[uid]; p != nil {
-		if set, ok := p.exclusive[container]; ok {
+		if set, ok := p.isolated(container); ok {
 			return set
 		}
 	}
@@ -196,10 +209,23 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 }
 
 // NoCPUQuota reports whether no limit of CPU is enforced for the pod as a whole, since a container of it has exclusive
-// CPUs, see cgroup.CPUOwner.
-func (m *Manager) NoCPUQuota(pod *v1.Pod) bool { return !m.opts.KeepQuota && m.HasExclusive(pod.UID) }
+// CPUs, see cgroup.CPUOwner. In a pod with resources as a whole, all containers must have some.
+func (m *Manager) NoCPUQuota(pod *v1.Pod) bool {
+	if m.opts.KeepQuota || !m.HasExclusive(pod.UID) {
+		return false
+	}
+	if !resourcehelper.IsPodLevelResourcesSet(pod) {
+		return true
+	}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.EphemeralContainer && m.Exclusive(pod.UID, c.Name).IsEmpty() {
+			return false
+		}
+	}
+	return true
+}
 
-// HasExclusive reports whether a container of the pod has exclusive CPUs.
+// HasExclusive reports whether the pod or a container of it has CPUs that no other pod has.
 func (m *Manager) HasExclusive(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +241,8 @@ func (m *Manager) size(uid types.UID, container string) int {
 	if p == nil {
 		return 0
 	}
-	return p.exclusive[container].Size() + p.invalid[container].Size()
+	set, _ := p.isolated(container)
+	return set.Size() + p.invalid[container].Size()
 }
 
 // Admit refuses resizes of the CPU of Guaranteed pods, as infeasible (kubelet: without the feature gate
@@ -226,6 +253,9 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 		!m.HasExclusive(req.Pod.UID) {
 		return none, nil
 	}
+	infeasible := &runtime.TerminalError{Reason: v1.PodReasonInfeasible,
+		Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
+		Detail:  "guaranteed_pod_cpu_manager_static_policy"}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
 		held, _ := podspec.FindContainer(&req.Held.Spec, c.Name)
 		if held == nil || kind == podspec.EphemeralContainer {
@@ -233,10 +263,11 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (none lifecycle.AdmitRespons
 		}
 		if c.Resources.Requests.Cpu().Cmp(*held.Resources.Requests.Cpu()) != 0 ||
 			c.Resources.Limits.Cpu().Cmp(*held.Resources.Limits.Cpu()) != 0 {
-			return none, &runtime.TerminalError{Reason: v1.PodReasonInfeasible,
-				Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
-				Detail:  "guaranteed_pod_cpu_manager_static_policy"}
+			return none, infeasible
 		}
+	}
+	if set := m.OfPod(req.Pod.UID); !set.IsEmpty() && wholeCPUs(req.Pod) != set.Size() {
+		return none, infeasible
 	}
 	return none, nil
 }
@@ -276,8 +307,11 @@ func (m *Manager) EditContainer(ctx context.Context, p *v1.Pod,
 			"the node and remove the file, or have it reset; %s",
 			c.Name, runtime.RefOf(p), m.path, m.opts.ResetHint)
 	case exclusive:
-		edits.NoCPUQuota = !m.opts.KeepQuota
-	case Exclusive(p, c) > 0 && !m.held.GoesOn(p.UID) && !m.opts.Leave:
+		known.note(p)
+		_, isolated := known.isolated(c.Name)
+		_, invalid := known.invalid[c.Name]
+		edits.NoCPUQuota = !m.opts.KeepQuota && (isolated || invalid)
+	case Exclusive(p, c, m.opts.WholePods) > 0 && !known.asWhole && !m.held.GoesOn(p.UID) && !m.opts.Leave:
 		return edits, fmt.Errorf("container %s of pod %s has no exclusive CPUs: it was not admitted",
 			c.Name, runtime.RefOf(p))
 	case m.opts.Leave && m.left() == 0: // as without a manager

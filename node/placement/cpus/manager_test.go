@@ -211,7 +211,7 @@ func TestInitContainersLeaveTheirCPUs(t *testing.T) {
 	p := testpod.New("p", testpod.UID("p"), testpod.Container(requesting("main", "3")),
 		testpod.Init(requesting("first", "4")),
 		testpod.Sidecar(requesting("sidecar", "2")), testpod.Init(requesting("last", "3")))
-	assert.Equal(t, 5, cpus.ExclusiveOfPod(p))
+	assert.Equal(t, 5, cpus.ExclusiveOfPod(p, false))
 	allocate(t, m, p)
 	of := func(name string) string { return m.Exclusive("p", name).String() }
 	assert.Equal(t, []string{"1-4", "1-2", "3-5", "3-5"}, []string{of("first"), of("sidecar"), of("last"), of("main")})
@@ -220,16 +220,16 @@ func TestInitContainersLeaveTheirCPUs(t *testing.T) {
 
 func TestWhichContainersHaveExclusiveCPUs(t *testing.T) {
 	whole := guaranteed("a", 2)
-	assert.Equal(t, 2, cpus.Exclusive(whole, &whole.Spec.Containers[0]))
+	assert.Equal(t, 2, cpus.Exclusive(whole, &whole.Spec.Containers[0], false))
 	part := testpod.New("a", testpod.Container(requesting("main", "1500m"), requesting("other", "1")))
-	assert.Equal(t, 0, cpus.Exclusive(part, &part.Spec.Containers[0]))
-	assert.Equal(t, 1, cpus.Exclusive(part, &part.Spec.Containers[1]))
+	assert.Equal(t, 0, cpus.Exclusive(part, &part.Spec.Containers[0], false))
+	assert.Equal(t, 1, cpus.Exclusive(part, &part.Spec.Containers[1], false))
 	less := guaranteed("a", 2)
 	delete(less.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
-	assert.Equal(t, 0, cpus.Exclusive(less, &less.Spec.Containers[0]))
+	assert.Equal(t, 0, cpus.Exclusive(less, &less.Spec.Containers[0], false))
 	pod := guaranteed("a", 2)
 	pod.Spec.Resources = &pod.Spec.Containers[0].Resources
-	assert.Equal(t, 0, cpus.Exclusive(pod, &pod.Spec.Containers[0]))
+	assert.Equal(t, 0, cpus.Exclusive(pod, &pod.Spec.Containers[0], false))
 }
 
 func TestFullPCPUsOnly(t *testing.T) {

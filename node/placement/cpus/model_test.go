@@ -13,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
@@ -24,7 +26,28 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/placement/cpus"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/node/placement/topology"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
+
+var scopes = []topology.Scope{topology.ScopeContainer, topology.ScopePod}
+
+// makeWhole gives the pod resources as a whole, at least what its containers request at a time, and takes the requests
+// of some of its containers.
+func makeWhole(t *rapid.T, p *v1.Pod) {
+	total := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	cpu := total[v1.ResourceCPU]
+	cpu.Add(resource.MustParse(rapid.SampledFrom([]string{"0", "500m", "1", "2"}).Draw(t, "more")))
+	total[v1.ResourceCPU] = cpu
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: total, Limits: total}
+	for _, c := range podspec.Containers(&p.Spec) {
+		switch rapid.IntRange(0, 3).Draw(t, "container") {
+		case 0:
+			c.Resources = v1.ResourceRequirements{}
+		case 1:
+			c.Resources.Limits = nil
+		}
+	}
+}
 
 // node is a node whose pods come, run and go, while its agent is restarted and CPUs go offline.
 type node struct {
@@ -33,6 +56,8 @@ type node struct {
 	tree    fstest.MapFS
 	names   []string // of options
 	policy  string
+	scope   topology.Scope
+	whole   bool // whether pods with resources as a whole get CPUs
 	machine numa.Machine
 	m       *cpus.Manager
 	admit   *lifecycle.Steps
@@ -66,7 +91,7 @@ func (n *node) start(reset bool) {
 	n.admitted = map[types.UID]bool{}
 	machine, err := numa.Read(n.tree)
 	require.NoError(n.t, err)
-	opts := cpus.Options{Reset: reset, ReservedCount: 2}
+	opts := cpus.Options{Reset: reset, ReservedCount: 2, WholePods: n.whole}
 	given := map[string]string{}
 	for _, name := range n.names {
 		given[name] = "true"
@@ -84,7 +109,7 @@ func (n *node) start(reset bool) {
 	require.NoError(n.t, m.Join(modelNode{n: n}))
 	policy, err := topology.NewPolicy(n.policy, machine, topology.PolicyOptions{})
 	require.NoError(n.t, err)
-	manager, err := topology.New(topology.Options{Policy: policy})
+	manager, err := topology.New(topology.Options{Policy: policy, Scope: n.scope})
 	require.NoError(n.t, err)
 	inNode := nodefake.NewNode()
 	inNode.SetComponents(m)
@@ -104,7 +129,11 @@ func (n *node) start(reset bool) {
 	}
 	for _, p := range n.pods {
 		for name, had := range p.had {
-			if has := n.m.Exclusive(p.pod.UID, name); !has.Equals(had) {
+			if has := n.m.AssignedForTest(p.pod.UID, name); !has.Equals(had) {
+				if had.IsEmpty() { // with other settings, it gets some; they are not in the checkpoint yet
+					delete(p.had, name)
+					continue
+				}
 				require.True(n.t, reset, "container %s of pod %s runs with %s and has %s", name, p.pod.UID, had, has)
 				p.had[name] = has
 			}
@@ -154,9 +183,12 @@ func (n *node) check() {
 	require.Equal(n.t, strict, shared.Intersection(reserved).IsEmpty(), "reserved CPUs %s, shared %s", reserved, shared)
 	sum := shared
 	for uid, p := range n.pods {
+		whole := n.m.OfPod(uid)
+		n.checkWhole(p, whole)
 		for _, c := range append(p.pod.Spec.InitContainers, p.pod.Spec.Containers...) {
 			set := n.m.Exclusive(uid, c.Name)
-			require.Contains(n.t, []int{0, cpus.Exclusive(p.pod, &c)}, set.Size())
+			require.Contains(n.t, []int{0, cpus.Exclusive(p.pod, &c, true)}, set.Size())
+			set = n.m.AssignedForTest(uid, c.Name).Union(whole)
 			sum = sum.Union(set)
 			require.True(n.t, set.Intersection(shared).IsEmpty(), "shared %s, container %s", shared, set)
 			require.True(n.t, set.Intersection(reserved).IsEmpty())
@@ -164,20 +196,50 @@ func (n *node) check() {
 				require.Contains(n.t, []types.UID{"", uid}, owner[id], "CPU %d has two owners", id)
 				owner[id] = uid
 			}
-			if had, ok := p.had[c.Name]; ok && cpus.Exclusive(p.pod, &c) > 0 {
-				require.Equal(n.t, had.String(), set.String(), "a container that runs keeps its CPUs")
+			if had, ok := p.had[c.Name]; ok {
+				require.Equal(n.t, had.String(), n.m.AssignedForTest(uid, c.Name).String(),
+					"a container that runs keeps its CPUs")
 			}
 		}
 	}
 	for uid, p := range n.known { // gone, and their CPUs are taken back when they are needed
 		for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
-			sum = sum.Union(n.m.Exclusive(uid, c.Name))
+			sum = sum.Union(n.m.AssignedForTest(uid, c.Name))
 		}
+		sum = sum.Union(n.m.OfPod(uid))
 	}
 	if strict {
 		sum = sum.Union(reserved)
 	}
 	require.Equal(n.t, cpuset.New(all...).String(), sum.String(), "no CPU is lost")
+}
+
+// checkWhole asserts what holds of a pod that has CPUs as a whole.
+func (n *node) checkWhole(p *nodePod, whole cpuset.CPUSet) {
+	if whole.IsEmpty() {
+		return
+	}
+	require.Equal(n.t, cpus.ExclusiveOfPod(p.pod, true), whole.Size())
+	rest, own, shares := whole, 0, false
+	for kind, c := range podspec.Containers(&p.pod.Spec) {
+		set := n.m.AssignedForTest(p.pod.UID, c.Name)
+		require.False(n.t, set.IsEmpty(), "container %s has no CPU", c.Name)
+		require.True(n.t, set.IsSubsetOf(whole), "container %s has %s of %s", c.Name, set, whole)
+		switch lasts := kind == podspec.MainContainer || podspec.IsSidecar(c); {
+		case lasts && cpus.Exclusive(p.pod, c, true) > 0:
+			rest = rest.Difference(set)
+			own += set.Size()
+		case lasts:
+			shares = true
+		}
+	}
+	require.Equal(n.t, whole.Size(), own+rest.Size(), "no two containers have a CPU of their own")
+	for kind, c := range podspec.Containers(&p.pod.Spec) {
+		if (kind == podspec.MainContainer || podspec.IsSidecar(c)) && cpus.Exclusive(p.pod, c, true) == 0 {
+			require.Equal(n.t, rest.String(), n.m.AssignedForTest(p.pod.UID, c.Name).String())
+		}
+	}
+	require.False(n.t, shares && rest.IsEmpty())
 }
 
 func TestModel(t *testing.T) {
@@ -193,6 +255,7 @@ func TestModel(t *testing.T) {
 			names: rapid.SampledFrom(names).Draw(t, "options"),
 			policy: rapid.SampledFrom([]string{topology.PolicyNone, topology.PolicyBestEffort,
 				topology.PolicyRestricted, topology.PolicySingleNUMANode}).Draw(t, "policy"),
+			scope: rapid.SampledFrom(scopes).Draw(t, "scope"), whole: true,
 		}
 		n.tree = machines.FS(tb, rapid.SampledFrom([]string{"xeon-2n", "xeon-smt-2n", "opteron865-8n"}).Draw(t,
 			"machine"))
@@ -218,6 +281,13 @@ func TestModel(t *testing.T) {
 						requesting("other", cpu.Draw(t, "other"))))
 				if rapid.Bool().Draw(t, "init") {
 					p.Spec.InitContainers = []v1.Container{requesting("init", cpu.Draw(t, "init"))}
+					if rapid.Bool().Draw(t, "sidecar") {
+						p.Spec.InitContainers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+						p.Spec.InitContainers = append(p.Spec.InitContainers, requesting("last", cpu.Draw(t, "last")))
+					}
+				}
+				if rapid.Bool().Draw(t, "as a whole") {
+					makeWhole(t, p)
 				}
 				if err := n.try(p); err != nil {
 					return
@@ -243,7 +313,7 @@ func TestModel(t *testing.T) {
 						continue
 					}
 					require.NotEmpty(t, edits.CPUSet)
-					p.had[c.Name] = n.m.Exclusive(p.pod.UID, c.Name)
+					p.had[c.Name] = n.m.AssignedForTest(p.pod.UID, c.Name)
 				}
 			},
 			"again": func(t *rapid.T) {
@@ -257,6 +327,10 @@ func TestModel(t *testing.T) {
 			"gone":    func(t *rapid.T) { p := some("pod"); delete(n.pods, p.pod.UID); n.start(false) }, // while no agent runs
 			"disk":    func(*rapid.T) { n.writes = !n.writes },
 			"restart": func(*rapid.T) { n.start(false) },
+			"settings": func(t *rapid.T) {
+				n.scope, n.whole = rapid.SampledFrom(scopes).Draw(t, "scope"), rapid.Bool().Draw(t, "pods as a whole")
+				n.start(false)
+			},
 			"offline": func(t *rapid.T) {
 				list := online
 				if rapid.Bool().Draw(t, "fewer") {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -43,10 +44,14 @@ func (m *Manager) restore() error {
 	case err != nil && !errors.Is(err, os.ErrNotExist) && !errors.As(err, &problem):
 		return fmt.Errorf("reading the assignments of CPUs: %w", err)
 	}
-	kept, invalid, problems := m.usable(c.Exclusive)
+	all := c.Exclusive
+	for uid, set := range c.Pods {
+		all.add(uid, whole, set)
+	}
+	kept, invalid, problems := m.usable(all)
 	unreadable := problem != nil
 	if !unreadable {
-		problem = m.problem(c, invalid, problems)
+		problem = m.problem(c.Policy, all, invalid, problems)
 	}
 	dropped := false
 	switch {
@@ -64,7 +69,7 @@ func (m *Manager) restore() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for uid := range c.Exclusive {
+	for uid := range all {
 		if uid := types.UID(uid); m.held.Earlier(uid) {
 			maps.Copy(m.pod(uid).exclusive, kept[string(uid)])
 			maps.Copy(m.pod(uid).invalid, invalid[string(uid)])
@@ -80,10 +85,10 @@ func (m *Manager) restore() error {
 }
 
 // problem returns what does not go with the machine or, with [Options.Leave], with the policy; nil if all does.
-func (m *Manager) problem(c Checkpoint, invalid Assignments, problems []string) *StateError {
+func (m *Manager) problem(policy string, all, invalid Assignments, problems []string) *StateError {
 	uids := maps.Keys(invalid)
 	if m.opts.Leave {
-		uids = maps.Keys(c.Exclusive)
+		uids = maps.Keys(all)
 	}
 	e := &StateError{Path: m.path, Problems: problems}
 	for _, uid := range slices.Sorted(uids) {
@@ -96,7 +101,7 @@ func (m *Manager) problem(c Checkpoint, invalid Assignments, problems []string) 
 	}
 	if m.opts.Leave {
 		e.Problems = []string{fmt.Sprintf("containers of %d pods have exclusive CPUs by the policy %s, and the policy "+
-			"is none", len(e.Pods), c.Policy)}
+			"is none", len(e.Pods), policy)}
 	}
 	return e
 }
@@ -106,11 +111,18 @@ func (m *Manager) usable(all Assignments) (kept, invalid Assignments, problems [
 	kept, invalid = Assignments{}, Assignments{}
 	owner := map[int]string{}
 	for _, uid := range slices.Sorted(maps.Keys(all)) {
+		ofPod, pooled := all[uid][whole]
+		bad := len(problems)
 		for _, name := range slices.Sorted(maps.Keys(all[uid])) {
 			set := all[uid][name]
 			about := fmt.Sprintf("container %s of pod %s has CPUs %s", name, uid, set)
+			if name == whole {
+				about = fmt.Sprintf("pod %s has CPUs %s", uid, set)
+			}
 			problem := ""
 			switch missing, reserved := set.Difference(m.layout.all), set.Intersection(m.reserved); {
+			case pooled && !set.IsSubsetOf(ofPod):
+				problem = "and the pod " + ofPod.String()
 			case set.IsEmpty():
 				problem = "none"
 			case !missing.IsEmpty():
@@ -133,6 +145,10 @@ func (m *Manager) usable(all Assignments) (kept, invalid Assignments, problems [
 			}
 			kept.add(uid, name, set)
 		}
+		if pooled && len(problems) > bad { // its containers have parts of what it has
+			delete(kept, uid)
+			invalid[uid] = maps.Clone(all[uid])
+		}
 	}
 	return kept, invalid, problems
 }
@@ -144,10 +160,16 @@ func (m *Manager) content() ([]byte, error) {
 	if m.opts.Leave && m.left() > 0 {
 		return nil, nil
 	}
-	c := Checkpoint{Policy: policyStatic, Shared: m.shared, Exclusive: Assignments{}}
+	c := Checkpoint{Policy: policyStatic, Shared: m.shared, Exclusive: Assignments{},
+		Pods: map[string]cpuset.CPUSet{}}
 	for uid, p := range m.pods {
-		if len(p.exclusive) > 0 {
-			c.Exclusive[string(uid)] = p.exclusive
+		for name, set := range p.exclusive {
+			if name != whole {
+				c.Exclusive.add(string(uid), name, set)
+			}
+		}
+		if set, ok := p.exclusive[whole]; ok {
+			c.Pods[string(uid)] = set
 		}
 	}
 	return FormatCheckpoint(c), nil
@@ -189,10 +211,12 @@ func (m *Manager) measureCounts() {
 		exclusive[c.Node] += 0 // a node without exclusive CPUs any more
 	}
 	for _, p := range m.pods {
+		all := cpuset.New() // what containers share, or use one after another, counts once
 		for _, set := range p.exclusive {
-			for _, id := range set.UnsortedList() {
-				exclusive[m.layout.cpus[m.layout.index[id]].Node]++
-			}
+			all = all.Union(set)
+		}
+		for _, id := range all.UnsortedList() {
+			exclusive[m.layout.cpus[m.layout.index[id]].Node]++
 		}
 	}
 	m.measured = true

@@ -37,6 +37,8 @@ type amounts map[v1.ResourceName]uint64
 type machineState struct {
 	nodes   state.NUMANodeMap
 	entries state.ContainerMemoryAssignments
+	// pods are those with memory as a whole. Their blocks count, and not those of their containers, which are parts.
+	pods state.PodMemoryAssignments
 }
 
 // table returns the amounts of a resource on a node: zeros if the node has none of it.
@@ -227,6 +229,9 @@ func (s *machineState) give(block state.Block) {
 // drop gives back all blocks of a container. It reports whether there were any.
 func (s *machineState) drop(pod, container string) bool {
 	blocks, ok := s.entries[pod][container]
+	if _, part := s.pods[pod]; part {
+		blocks = nil
+	}
 	for _, block := range blocks {
 		s.give(block)
 	}
@@ -237,11 +242,29 @@ func (s *machineState) drop(pod, container string) bool {
 	return ok
 }
 
+// passOn gives back what an init container has that has ended, and reports whether that was something. If no other
+// container of the pod has blocks, as in a pod with resources as a whole, it stays there without blocks: the next agent
+// must not take memory for it.
+func (s *machineState) passOn(pod, init string) bool {
+	if len(s.entries[pod][init]) == 0 {
+		return false
+	}
+	s.drop(pod, init)
+	if len(s.entries[pod]) == 0 {
+		s.entries[pod] = map[string][]state.Block{init: {}}
+	}
+	return true
+}
+
 // dropPod is drop for all containers of a pod.
 func (s *machineState) dropPod(pod string) bool {
 	containers := slices.Sorted(maps.Keys(s.entries[pod]))
 	for _, c := range containers {
 		s.drop(pod, c)
 	}
+	for _, block := range s.pods[pod].MemoryBlocks {
+		s.give(block)
+	}
+	delete(s.pods, pod)
 	return len(containers) > 0
 }

@@ -18,8 +18,12 @@
 //
 // # Guarantees
 //
-//   - Only Guaranteed pods without pod-level resources are given memory, as in kubelet. Others use all nodes and cost
-//     nothing.
+//   - Only Guaranteed pods are given memory, as in kubelet; those with resources as a whole only with
+//     Options.WholePods. Others use all nodes and cost nothing.
+//   - A pod with resources as a whole has its memory at once, if package topology places pods (its scope pod, with a
+//     policy), and its containers have parts of that on the same nodes. A pod whose containers would share nothing is
+//     refused with [ReasonEmptyPool]. Otherwise each container whose requests of CPU and memory equal its limits has
+//     its own. The state of a machine with such pods is that of kubelet 1.37; those of 1.36 cannot be read.
 //   - The blocks of a resource never exceed what is allocatable of it.
 //   - A container that has its blocks keeps them until the pod has ended, also across restarts of the agent. The state
 //     is written when the agent starts, and in Prepare, before a container of the pod starts. Admission writes nothing.
@@ -36,5 +40,6 @@
 //     does not return is another error, and is never replaced.
 //   - What a pod of an earlier agent holds is given back when the pod is gone: [lifecycle.Node].Gone is true, or there
 //     is no directory of it in "pods" below the root directory, which the agent makes before anything of the pod runs.
-//   - A resize of the memory of a Guaranteed pod is infeasible, as in kubelet.
+//   - A resize of the memory of a Guaranteed pod is infeasible, as in kubelet, and so is one of what a pod has as a
+//     whole.
 package memory

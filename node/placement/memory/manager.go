@@ -27,6 +27,11 @@ type Options struct {
 	// NodeReserved is what the machine reserves: kube-reserved, system-reserved and the hard eviction threshold
 	// together. As in kubelet, the sum of Reserved must be equal for memory and huge pages of each size.
 	NodeReserved v1.ResourceList
+	// WholePods gives memory to Guaranteed pods with resources as a whole, too (kubelet's feature gate
+	// PodLevelResourceManagers, KEP-5526): if package topology places pods, to the pod, and its containers have parts
+	// of that on the same nodes; otherwise to each container whose own requests of CPU and memory equal its limits.
+	// Without it they get none, but keep what an earlier agent has given them.
+	WholePods bool
 	// Reset replaces a state that cannot be used by an empty one. Default: it is a [*StateError], and the manager is
 	// suspended.
 	Reset bool
@@ -116,8 +121,10 @@ func (m *Manager) Join(node lifecycle.Node) error {
 // Options.Leave it is dropped also without a problem, if nothing is left of its pods.
 func (m *Manager) State() (problem error, dropped bool) { return m.held.State() }
 
-// counts reports whether containers of the pod are given memory.
-func (m *Manager) counts(pod *v1.Pod) bool { return !m.opts.Leave && counts(pod) }
+// counts reports whether the pod or its containers are given memory.
+func (m *Manager) counts(pod *v1.Pod) bool {
+	return !m.opts.Leave && podspec.QOSClass(pod) == v1.PodQOSGuaranteed && (m.opts.WholePods || !isWhole(pod))
+}
 
 // Run writes the state, as kubelet does when it starts, and later what could not be written. It implements
 // [lifecycle.Runner].
@@ -165,6 +172,40 @@ func (m *Manager) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint)
 	return nil
 }
 
+// AllocatePod gives a pod with resources as a whole its memory on the nodes of the hint, or on more nodes if these do
+// not suffice, and each container its part of that. It reports whether Allocate is not to be called for the containers:
+// without Options.WholePods, for another pod, and for one whose containers have memory by themselves already, it does
+// nothing. A pod that has its memory keeps it. Errors are those of Allocate, and a refusal with [ReasonEmptyPool].
+func (m *Manager) AllocatePod(pod *v1.Pod, hint numa.Hint) (done bool, _ error) {
+	if !m.counts(pod) || !isWhole(pod) {
+		return false, nil
+	}
+	goesOn, err := m.held.Admit(pod.UID)
+	if goesOn {
+		return true, nil
+	}
+	if err == nil {
+		m.mu.Lock()
+		var changed bool
+		if done, changed, err = m.machine.allocatePod(pod, hint); changed {
+			m.held.Changed()
+		}
+		m.mu.Unlock()
+		if err == nil && !changed {
+			return done, nil
+		}
+	}
+	m.node.Measure(Pinned{Err: err})
+	if refusal := (*runtime.TerminalError)(nil); errors.As(err, &refusal) {
+		return true, err
+	}
+	if err != nil {
+		return true, lifecycle.Refuse("UnexpectedAdmissionError", fmt.Sprintf("Allocate failed due to "+
+			"[memorymanager] the pod as a whole: %v, which is unexpected", err))
+	}
+	return true, nil
+}
+
 func (m *Manager) allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,15 +221,22 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 	if m.opts.Leave || req.Held == nil || podspec.QOSClass(req.Pod) != v1.PodQOSGuaranteed {
 		return lifecycle.AdmitResponse{}, nil
 	}
+	infeasible := &runtime.TerminalError{Reason: v1.PodReasonInfeasible,
+		Message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`,
+		Detail:  "guaranteed_pod_memory_manager_static_policy"}
 	for kind, c := range podspec.Containers(&req.Pod.Spec) {
 		held, _ := podspec.FindContainer(&req.Held.Spec, c.Name)
 		if kind == podspec.EphemeralContainer || held == nil {
 			continue
 		}
 		if q := c.Resources.Requests[v1.ResourceMemory]; q.Cmp(held.Resources.Requests[v1.ResourceMemory]) != 0 {
-			return lifecycle.AdmitResponse{}, &runtime.TerminalError{Reason: v1.PodReasonInfeasible,
-				Message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`,
-				Detail:  "guaranteed_pod_memory_manager_static_policy"}
+			return lifecycle.AdmitResponse{}, infeasible
+		}
+	}
+	request, err := requestOfPod(req.Pod)
+	for _, b := range m.OfPod(req.Pod.UID) {
+		if err != nil || request[b.Resource] != b.Size {
+			return lifecycle.AdmitResponse{}, infeasible
 		}
 	}
 	return lifecycle.AdmitResponse{}, nil
@@ -196,7 +244,7 @@ func (m *Manager) Admit(req lifecycle.AdmitRequest) (lifecycle.AdmitResponse, er
 
 // Prepare writes the state, if the pod has memory that is not in it. It implements [lifecycle.Preparer].
 func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (lifecycle.PrepareResponse, error) {
-	if !m.counts(req.Pod) {
+	if !m.counts(req.Pod) && !m.has(req.Pod.UID) {
 		return lifecycle.PrepareResponse{}, nil
 	}
 	if err := m.held.Save(); err != nil {
@@ -209,7 +257,7 @@ func (m *Manager) Prepare(_ context.Context, req lifecycle.PrepareRequest) (life
 // implements [lifecycle.ContainerEditor].
 func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
 	container *v1.Container) (runtime.ContainerEdits, error) {
-	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !m.counts(pod) ||
+	if _, kind := podspec.FindContainer(&pod.Spec, container.Name); !m.counts(pod) && !m.has(pod.UID) ||
 		kind == podspec.EphemeralContainer || runtime.ForResize(ctx) {
 		return runtime.ContainerEdits{}, nil // ephemeral containers run beside init containers, and request nothing
 	}
@@ -218,12 +266,13 @@ func (m *Manager) EditContainer(ctx context.Context, pod *v1.Pod,
 	if m.held.GoesOn(pod.UID) {
 		return runtime.ContainerEdits{}, nil
 	}
-	if m.machine == nil || len(m.machine.entries[string(pod.UID)]) == 0 {
+	own, err := requestOfContainer(pod, container)
+	if m.machine == nil || (len(own) > 0 || err != nil) && len(m.machine.entries[string(pod.UID)]) == 0 {
 		return runtime.ContainerEdits{}, fmt.Errorf("container %q of pod %s has no memory: the pod was not admitted",
 			container.Name, runtime.RefOf(pod))
 	}
 	for _, init := range reuse.Ended(&pod.Spec, container.Name) {
-		if m.machine.drop(string(pod.UID), init) {
+		if m.machine.passOn(string(pod.UID), init) {
 			m.held.Changed()
 		}
 	}
@@ -266,6 +315,31 @@ func (m *Manager) Of(pod types.UID, container string) []Block {
 	return exported(m.machine.entries[string(pod)][container])
 }
 
+// Exclusive is Of without what the container shares with others of a pod with resources as a whole.
+func (m *Manager) Exclusive(pod *v1.Pod, container *v1.Container) []Block {
+	if isWhole(pod) && !podspec.HasGuaranteedResources(container) {
+		return nil
+	}
+	return m.Of(pod.UID, container.Name)
+}
+
+// OfPod returns what a pod with resources as a whole has; nothing if only its containers have some.
+func (m *Manager) OfPod(pod types.UID) []Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.machine == nil {
+		return nil
+	}
+	return exported(m.machine.pods[string(pod)].MemoryBlocks)
+}
+
+// has reports whether the pod has memory, such as one of an earlier agent with other options.
+func (m *Manager) has(pod types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.opts.Leave && m.machine != nil && len(m.machine.entries[string(pod)]) > 0
+}
+
 // Allocatable returns what containers can have of each node, in the order of nodes and resources.
 func (m *Manager) Allocatable() (list []Block) {
 	s := m.empty()
@@ -279,13 +353,17 @@ func (m *Manager) Allocatable() (list []Block) {
 	return list
 }
 
-// HasAll reports whether the container has the memory that it requests, or was an init container that has returned it;
-// true if it requests none, or goes on with what it has while the manager is suspended.
+// HasAll reports whether the container, or the pod as a whole if it is nil, has the memory that it requests, or was an
+// init container that has returned it; true if it requests none, or goes on with what it has while the manager is
+// suspended. A pod as a whole has it also if its containers have some by themselves.
 func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
-	if !m.counts(pod) {
+	if !m.counts(pod) || container == nil && !isWhole(pod) {
 		return true
 	}
-	request, err := requestOf(container.Resources.Requests)
+	request, err := requestOfPod(pod)
+	if container != nil {
+		request, err = requestOfContainer(pod, container)
+	}
 	if err != nil { // Allocate has the error
 		return false
 	}
@@ -300,6 +378,9 @@ func (m *Manager) HasAll(pod *v1.Pod, container *v1.Container) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if container == nil {
+		return len(m.machine.entries[string(pod.UID)]) > 0
+	}
 	_, held := m.machine.entries[string(pod.UID)][container.Name]
 	return held || m.machine.passed(pod, container.Name)
 }

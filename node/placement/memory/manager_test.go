@@ -338,10 +338,10 @@ func TestStates(t *testing.T) {
 	saved, err := os.ReadFile(path)
 	require.NoError(t, err)
 	change := func(f func(*state.File)) []byte {
-		parsed, err := state.Parse(saved)
+		parsed, pods, err := state.Parse(saved)
 		require.NoError(t, err)
 		f(parsed)
-		return state.Format(parsed)
+		return state.Format(parsed, pods)
 	}
 	for name, c := range map[string]struct {
 		data    []byte
@@ -436,7 +436,7 @@ func TestRun(t *testing.T) {
 			synctest.Wait()
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			f, err := state.Parse(data)
+			f, _, err := state.Parse(data)
 			require.NoError(t, err)
 			assert.Len(t, f.MachineState, 2)
 			return f.Entries
@@ -491,7 +491,7 @@ func TestLeave(t *testing.T) {
 			data := []byte("x")
 			if tc.policy != "" {
 				data = state.Format(&state.File{PolicyName: tc.policy,
-					Entries: state.ContainerMemoryAssignments{"p": {"c": nil}}})
+					Entries: state.ContainerMemoryAssignments{"p": {"c": nil}}}, nil)
 			}
 			require.NoError(t, os.WriteFile(path, data, 0o600))
 			assert.Equal(t, tc.left, left())
@@ -540,7 +540,7 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, m.held.Save())
 	data, err := os.ReadFile(m.path)
 	require.NoError(t, err)
-	f, err := state.Parse(data)
+	f, _, err := state.Parse(data)
 	require.NoError(t, err)
 	assert.Empty(t, f.Entries)
 	require.NoError(t, errors.Join(m.Restore(), m.Restore()))
@@ -565,7 +565,7 @@ func TestAsKubelet(t *testing.T) {
 	ours, err := os.ReadFile(path)
 	require.NoError(t, err)
 	parse := func(data []byte) *state.File {
-		f, err := state.Parse(data)
+		f, _, err := state.Parse(data)
 		require.NoError(t, err)
 		for _, containers := range f.Entries {
 			for _, blocks := range containers { // kubelet's order is random

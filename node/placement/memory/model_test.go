@@ -9,10 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"pgregory.net/rapid"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
@@ -50,10 +53,33 @@ func drawPod(t *rapid.T, uid string) *v1.Pod {
 	for i := range rapid.IntRange(1, 2).Draw(t, "main") {
 		main = append(main, draw(fmt.Sprintf("main-%d", i)))
 	}
-	return pod(uid, init, main...)
+	p := pod(uid, init, main...)
+	if rapid.Bool().Draw(t, "as a whole") {
+		makeWhole(t, p)
+	}
+	return p
+}
+
+// makeWhole gives the pod resources as a whole, at least what its containers request at a time, and takes the limits of
+// some of its containers.
+func makeWhole(t *rapid.T, p *v1.Pod) {
+	total := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	for _, name := range []v1.ResourceName{"memory", huge} {
+		if q, ok := total[name]; ok {
+			q.Add(resource.MustParse(rapid.SampledFrom([]string{"0", "2Mi", "1Gi"}).Draw(t, "more")))
+			total[name] = q
+		}
+	}
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: total, Limits: total}
+	for _, c := range podspec.Containers(&p.Spec) {
+		if rapid.Bool().Draw(t, "shares") {
+			c.Resources.Limits = nil
+		}
+	}
 }
 
 func blocksOf(m *Manager, p *v1.Pod) (all []Block) {
+	all = m.OfPod(p.UID)
 	for _, c := range podspec.Containers(&p.Spec) {
 		all = append(all, m.Of(p.UID, c.Name)...)
 	}
@@ -64,7 +90,11 @@ func blocksOf(m *Manager, p *v1.Pod) (all []Block) {
 func check(t *rapid.T, m *Manager) {
 	held := map[v1.ResourceName]uint64{}
 	groups := map[int]numa.Nodes{}
-	for _, containers := range m.machine.entries {
+	for uid, containers := range m.machine.entries {
+		if whole, ok := m.machine.pods[uid]; ok {
+			checkParts(t, whole, containers)
+			containers = map[string][]state.Block{"": whole.MemoryBlocks}
+		}
 		for _, blocks := range containers {
 			for _, b := range exported(blocks) {
 				held[b.Resource] += b.Size
@@ -89,6 +119,23 @@ func check(t *rapid.T, m *Manager) {
 	}
 }
 
+// checkParts compares what a pod has as a whole with what its containers have of that.
+func checkParts(t *rapid.T, whole state.PodEntry, containers map[string][]state.Block) {
+	nodes, total := numa.Nodes(0), amounts{}
+	for _, b := range exported(whole.MemoryBlocks) {
+		nodes |= b.Nodes
+		total[b.Resource] = b.Size
+	}
+	for name, blocks := range containers {
+		require.NotEmpty(t, blocks, "container %s", name)
+		for _, b := range exported(blocks) {
+			require.Equal(t, nodes, b.Nodes)
+			require.LessOrEqual(t, b.Size, total[b.Resource])
+			require.Positive(t, b.Size)
+		}
+	}
+}
+
 // Whatever pods come, start, end and are admitted again by later agents: what is given is what the machine state says,
 // no node is in two groups, a container keeps what it has, and everything comes back.
 func TestModel(t *testing.T) {
@@ -103,6 +150,7 @@ func TestModel(t *testing.T) {
 		path := filepath.Join(dir, FileName)
 		lives := map[string]*life{}
 		opts := reserving(nodes)
+		opts.WholePods = true
 		// the end of a pod may not have been written
 		host := on{gone: func(uid types.UID) bool { return lives[string(uid)] == nil }}
 		m := newManager(t, path, nodes, opts)
@@ -122,18 +170,34 @@ func TestModel(t *testing.T) {
 			t.Skip("none")
 			return nil
 		}
-		place := func(t *rapid.T, l *life) error {
-			for _, c := range podspec.Containers(&l.pod.Spec) {
-				hint := numa.Hint{}
-				hints := m.Hints(l.pod, c)["memory"]
-				switch rapid.IntRange(0, 2).Draw(t, "hint") {
-				case 0:
-					if len(hints) > 0 {
-						hint = rapid.SampledFrom(hints).Draw(t, "one")
-					}
-				case 1:
-					hint.Nodes = numa.Of(rapid.IntRange(0, nodes-1).Draw(t, "any"))
+		draw := func(t *rapid.T, hints []numa.Hint) (hint numa.Hint) {
+			switch rapid.IntRange(0, 2).Draw(t, "hint") {
+			case 0:
+				if len(hints) > 0 {
+					hint = rapid.SampledFrom(hints).Draw(t, "one")
 				}
+			case 1:
+				hint.Nodes = numa.Of(rapid.IntRange(0, nodes-1).Draw(t, "any"))
+			}
+			return hint
+		}
+		byPod := rapid.Bool().Draw(t, "scope pod")
+		place := func(t *rapid.T, l *life) error {
+			if byPod {
+				hints := m.Hints(l.pod, nil)["memory"]
+				hint := draw(t, hints)
+				done, err := m.AllocatePod(l.pod, hint)
+				if err != nil {
+					require.False(t, hint.Preferred && len(hints) > 0, "a hint was not true: %v", err)
+					m.Refused(l.pod)
+				}
+				if done {
+					return err
+				}
+			}
+			for _, c := range podspec.Containers(&l.pod.Spec) {
+				hints := m.Hints(l.pod, c)["memory"]
+				hint := draw(t, hints)
 				if err := m.Allocate(l.pod, c, hint); err != nil {
 					require.False(t, hint.Preferred && len(hints) > 0, "a hint was not true: %v", err)
 					m.Refused(l.pod)
@@ -141,6 +205,13 @@ func TestModel(t *testing.T) {
 				}
 			}
 			return nil
+		}
+		// again places a pod that was admitted before. One that has nothing may need something with another scope.
+		again := func(t *rapid.T, l *life) bool {
+			none := isWhole(l.pod) && len(blocksOf(m, l.pod)) == 0
+			err := place(t, l)
+			require.True(t, err == nil || none, "it was admitted before: %v", err)
+			return err == nil
 		}
 		end := func(l *life) {
 			require.NoError(t, m.Ended(ctxOf(t), lifecycle.EndedRequest{Pod: l.pod}))
@@ -162,7 +233,8 @@ func TestModel(t *testing.T) {
 				for _, c := range podspec.Containers(&l.pod.Spec) {
 					if i == l.started {
 						set := start(t, m, l.pod, c.Name)
-						require.NotEmpty(t, set)
+						require.Equal(t, len(m.Of(l.pod.UID, c.Name)) == 0, set == "")
+						require.True(t, set != "" || isWhole(l.pod))
 						for _, b := range m.Of(l.pod.UID, c.Name) {
 							require.Equal(t, set, b.Nodes.String())
 							l.nodes[c.Name] = b.Nodes
@@ -191,6 +263,7 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"restart": func(t *rapid.T) {
+				byPod = rapid.Bool().Draw(t, "scope pod")
 				m = newManager(t, path, nodes, opts)
 				require.NoError(t, m.Join(host))
 				for uid := range count {
@@ -199,7 +272,7 @@ func TestModel(t *testing.T) {
 						continue
 					}
 					if rapid.Bool().Draw(t, "admitted") {
-						require.NoError(t, place(t, l))
+						again(t, l)
 					}
 					m.Refused(l.pod)
 					require.Empty(t, blocksOf(m, l.pod))
@@ -211,7 +284,11 @@ func TestModel(t *testing.T) {
 					if l == nil {
 						continue
 					}
-					require.NoError(t, place(t, l), "it was admitted before")
+					if !again(t, l) {
+						delete(lives, string(l.pod.UID))
+						continue
+					}
+					write(t, m, l.pod) // as before each start of a container
 					for name, nodes := range l.nodes {
 						for _, b := range m.Of(l.pod.UID, name) {
 							require.Equal(t, nodes, b.Nodes)

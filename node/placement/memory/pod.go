@@ -6,18 +6,12 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/kubeletkit/kubeletkit/node/internal/reuse"
 	"github.com/kubeletkit/kubeletkit/node/placement/memory/internal/state"
 	"github.com/kubeletkit/kubeletkit/node/placement/numa"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
-
-// counts reports whether containers of the pod are given memory.
-func counts(pod *v1.Pod) bool {
-	return podspec.QOSClass(pod) == v1.PodQOSGuaranteed && !resourcehelper.IsPodLevelResourcesSet(pod)
-}
 
 func isMemory(name v1.ResourceName) bool {
 	_, huge := podspec.HugePageSize(name)
@@ -80,7 +74,7 @@ func (s *machineState) allocate(pod *v1.Pod, c *v1.Container, hint numa.Hint) (c
 	if _, ok := s.entries[uid][c.Name]; ok || s.passed(pod, c.Name) {
 		return false, nil
 	}
-	request, err := requestOf(c.Resources.Requests)
+	request, err := requestOfContainer(pod, c)
 	if err != nil || len(request) == 0 {
 		return false, err
 	}
@@ -121,17 +115,21 @@ func (s *machineState) reuse(pod *v1.Pod, container string, nodes numa.Nodes, re
 // podHints returns the hints of the container or, if it is nil, of the pod.
 func (s *machineState) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.Hint {
 	container := ""
-	request, err := requestOf(resourcehelper.PodRequests(pod,
-		resourcehelper.PodResourcesOptions{ExcludeOverhead: true}))
+	request, err := requestOfPod(pod)
 	if c != nil {
 		container = c.Name
-		request, err = requestOf(c.Resources.Requests)
+		request, err = requestOfContainer(pod, c)
 	}
 	if err != nil || len(request) == 0 {
 		return nil // Allocate has the error
 	}
 	hints := s.held(pod, container)
-	if hints == nil && !s.passed(pod, container) {
+	if c == nil && hints == nil && isWhole(pod) {
+		if _, err := partition(pod, request); err != nil {
+			return none(request)
+		}
+	}
+	if _, has := s.entries[string(pod.UID)][container]; hints == nil && !has && !s.passed(pod, container) {
 		for h := range s.hints(request, s.reusable(pod, container)) {
 			hints = append(hints, h)
 		}
@@ -142,6 +140,15 @@ func (s *machineState) podHints(pod *v1.Pod, c *v1.Container) map[string][]numa.
 	out := map[string][]numa.Hint{}
 	for name := range request {
 		out[string(name)] = slices.Clone(hints)
+	}
+	return out
+}
+
+// none returns the hints of resources that cannot be served.
+func none(request amounts) map[string][]numa.Hint {
+	out := map[string][]numa.Hint{}
+	for name := range request {
+		out[string(name)] = []numa.Hint{}
 	}
 	return out
 }

@@ -25,7 +25,8 @@ func newMachineState(machine numa.Machine, reserved []Reservation, ofNode v1.Res
 	if n := len(machine.Nodes); n == 0 || n > numa.MaxNodes || machine.Nodes[n-1].ID >= numa.MaxNodes {
 		return nil, fmt.Errorf("the machine has %d NUMA nodes; 1 to %d are possible", n, numa.MaxNodes)
 	}
-	s := &machineState{nodes: state.NUMANodeMap{}, entries: state.ContainerMemoryAssignments{}}
+	s := &machineState{nodes: state.NUMANodeMap{}, entries: state.ContainerMemoryAssignments{},
+		pods: state.PodMemoryAssignments{}}
 	for _, n := range machine.Nodes {
 		tables := map[v1.ResourceName]*state.MemoryTable{}
 		left := n.Memory

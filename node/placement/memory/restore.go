@@ -79,7 +79,7 @@ func (m *Manager) restore() error {
 // StaticLeft reports whether a state of the policy Static is left, or one that cannot be read. An agent with kubelet's
 // policy None has a manager with [Options.Leave] then. It changes nothing. The error is that of the disk.
 func StaticLeft(path string) (bool, error) {
-	f, err := readState(&safefile.Reader{}, path)
+	f, _, err := readState(&safefile.Reader{}, path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return false, nil
@@ -99,26 +99,26 @@ func (m *Manager) holders(f *state.File) (pods []types.UID) {
 	return pods
 }
 
-// readState returns the content of the file. It fails with [os.ErrNotExist] and a [*StateError].
-func readState(r *safefile.Reader, path string) (*state.File, error) {
-	var f *state.File
+// readState returns the content of the file, and its pods with memory as a whole. It fails with [os.ErrNotExist] and a
+// [*StateError].
+func readState(r *safefile.Reader, path string) (f *state.File, pods state.PodMemoryAssignments, _ error) {
 	err := checkpoint.Read(r, path, checkpoint.MaxSize, func(data []byte) (err error) {
-		f, err = state.Parse(data)
+		f, pods, err = state.Parse(data)
 		return err
 	})
 	switch damaged := (*checkpoint.DamagedError)(nil); {
 	case errors.As(err, &damaged):
-		return nil, &StateError{Path: path, Err: damaged.Err}
+		return nil, nil, &StateError{Path: path, Err: damaged.Err}
 	case err != nil:
-		return nil, fmt.Errorf("memory: reading the state: %w", err)
+		return nil, nil, fmt.Errorf("memory: reading the state: %w", err)
 	}
-	return f, nil
+	return f, pods, nil
 }
 
 // read returns the machine state of the file, or an empty one if there is none, no pod holds memory, or with a
 // [*StateError].
 func (m *Manager) read() (*machineState, error) {
-	f, err := readState(&m.held.Reader, m.path)
+	f, pods, err := readState(&m.held.Reader, m.path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && m.opts.Leave && f.PolicyName == policyNone {
 		return m.empty(), nil
 	}
@@ -141,7 +141,7 @@ func (m *Manager) read() (*machineState, error) {
 			f.PolicyName, policy),
 			Pods: left}
 	}
-	s, err := m.recount(f)
+	s, err := m.recount(f, pods)
 	if err != nil {
 		return m.empty(), &StateError{Path: m.path, Err: err, Pods: left}
 	}
@@ -154,17 +154,32 @@ func (m *Manager) read() (*machineState, error) {
 	return s, nil
 }
 
-// recount returns the machine state of the entries of the file, if it gives the nodes of the file on this machine.
-func (m *Manager) recount(f *state.File) (*machineState, error) {
+// recount returns the machine state of the entries of the file, if it gives the nodes of the file on this machine. A
+// pod without containers has nothing as a whole, either, as in kubelet.
+func (m *Manager) recount(f *state.File, pods state.PodMemoryAssignments) (*machineState, error) {
 	s := m.empty()
 	for _, uid := range slices.Sorted(maps.Keys(f.Entries)) {
+		whole := pods[uid]
+		ofPod := len(whole.MemoryBlocks) > 0
+		if ofPod {
+			s.pods[uid] = whole
+		}
+		for _, block := range whole.MemoryBlocks {
+			if err := s.check(block); err != nil {
+				return nil, fmt.Errorf("pod %s as a whole: %w", uid, err)
+			}
+			slices.Sort(block.NUMAAffinity)
+			s.take(block, block.Size)
+		}
 		for _, c := range slices.Sorted(maps.Keys(f.Entries[uid])) {
 			for _, block := range f.Entries[uid][c] {
 				if err := s.check(block); err != nil {
 					return nil, fmt.Errorf("container %q of pod %s: %w", c, uid, err)
 				}
 				slices.Sort(block.NUMAAffinity)
-				s.take(block, block.Size)
+				if !ofPod {
+					s.take(block, block.Size)
+				}
 			}
 		}
 	}
@@ -245,5 +260,5 @@ func (m *Manager) content() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return state.Format(&state.File{PolicyName: policy, MachineState: m.machine.nodes,
-		Entries: m.machine.entries}), nil
+		Entries: m.machine.entries}, m.machine.pods), nil
 }

@@ -27,9 +27,10 @@
 // # Walk through
 //
 // A [Manager] is a [lifecycle.Admitter]. Admit asks for hints, merges them and calls Provider.Allocate, one container
-// after the other, first the init containers. If a provider refuses, all providers take back what they gave the pod in
-// this call. A pod is refused with [ReasonAffinity] and the nodes on which it can have each resource, or with the
-// reason of the provider.
+// after the other, first the init containers. With the scope pod and a policy, it calls Provider.AllocatePod before: a
+// provider that gives the pod its resources as a whole is not called for its containers. If a provider refuses, all
+// providers take back what they gave the pod in this call. A pod is refused with [ReasonAffinity] and the nodes on
+// which it can have each resource, or with the reason of the provider.
 //
 // # Guarantees
 //
@@ -37,5 +38,6 @@
 // of the numbers of nodes' sets of two resources, not of all. An agent that is restarted admits its pods again:
 // providers keep what a container has, and their hints are those of it. A pod whose containers hold all that they
 // request is admitted with any policy, so that a change of the policy, its options or its scope ends no pod; kubelet
-// refuses such a pod. A policy or a provider of one's own is tested without an agent, see the example and package fake.
+// refuses such a pod. With the scope pod, a pod that needs resources as a whole and holds nothing is a new one. A
+// policy or a provider of one's own is tested without an agent, see the example and package fake.
 package topology

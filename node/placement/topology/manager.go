@@ -50,8 +50,13 @@ type Provider interface {
 	// idempotent: a container that has its resources keeps them. An error that wraps a [*runtime.TerminalError] refuses
 	// the pod with that reason.
 	Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint) error
+	// AllocatePod gives the pod what it requests as a whole (PodSpec.Resources), near the nodes of the hint, and its
+	// containers their parts of that. It reports whether that is all that the containers get: Allocate is not called
+	// for them then. It is called with [ScopePod] and a policy. A provider that knows resources of containers only
+	// returns false. Otherwise it is as Allocate.
+	AllocatePod(pod *v1.Pod, hint numa.Hint) (done bool, err error)
 	// HasAll reports whether the container has all that it requests of the provider already, such as in the checkpoint
-	// of an earlier agent; true if it requests nothing.
+	// of an earlier agent; true if it requests nothing. If container is nil, it is about what AllocatePod gives.
 	HasAll(pod *v1.Pod, container *v1.Container) bool
 }
 
@@ -150,6 +155,10 @@ func (m *Manager) admit(pod *v1.Pod) error {
 			return err
 		}
 	}
+	providers, err := m.allocatePod(pod, hint)
+	if err != nil {
+		return err
+	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.EphemeralContainer { // they have no resources
 			continue
@@ -160,7 +169,7 @@ func (m *Manager) admit(pod *v1.Pod) error {
 				return err
 			}
 		}
-		for _, p := range m.providers {
+		for _, p := range providers {
 			if err := p.Allocate(pod, c, hint); err != nil {
 				return explain(err)
 			}
@@ -169,11 +178,34 @@ func (m *Manager) admit(pod *v1.Pod) error {
 	return nil
 }
 
-// held reports whether all containers of the pod hold all that they request, so that no policy can place them
+// allocatePod has the providers allocate for the pod as a whole, with the scope pod, and returns those that allocate
+// for its containers.
+func (m *Manager) allocatePod(pod *v1.Pod, hint numa.Hint) ([]Provider, error) {
+	if m.opts.Policy == nil || m.opts.Scope != ScopePod {
+		return m.providers, nil
+	}
+	var rest []Provider
+	for _, p := range m.providers {
+		done, err := p.AllocatePod(pod, hint)
+		if err != nil {
+			return nil, explain(err)
+		}
+		if !done {
+			rest = append(rest, p)
+		}
+	}
+	return rest, nil
+}
+
+// held reports whether the pod and all its containers hold all that they request, so that no policy can place them
 // elsewhere.
 func (m *Manager) held(pod *v1.Pod) bool {
 	if m.opts.Policy == nil {
 		return false // nothing is refused
+	}
+	if m.opts.Scope == ScopePod && slices.ContainsFunc(m.providers,
+		func(p Provider) bool { return !p.HasAll(pod, nil) }) {
+		return false
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.EphemeralContainer && slices.ContainsFunc(m.providers,

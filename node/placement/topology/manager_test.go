@@ -270,3 +270,59 @@ func TestParsePolicyOptions(t *testing.T) {
 	_, err = topology.ParsePolicyOptions(map[string]string{"max-allowable-numa-nodes": "0"})
 	assert.Error(t, err)
 }
+
+// wholes gives pods their resources as a whole.
+type wholes struct {
+	*fake.Provider
+	given map[types.UID]numa.Nodes
+	err   error
+}
+
+func (w wholes) AllocatePod(pod *v1.Pod, hint numa.Hint) (done bool, _ error) {
+	w.given[pod.UID] = hint.Nodes
+	return true, w.err
+}
+
+func (w wholes) HasAll(pod *v1.Pod, c *v1.Container) bool {
+	_, has := w.given[pod.UID]
+	return has || c != nil
+}
+
+// With the scope pod and a policy, a provider that gives pods resources as a whole is not asked for their containers;
+// the others are, near the same nodes.
+func TestPodsAsAWhole(t *testing.T) {
+	for _, tc := range []struct {
+		policy string
+		scope  topology.Scope
+		whole  bool
+	}{
+		{topology.PolicySingleNUMANode, topology.ScopePod, true},
+		{topology.PolicySingleNUMANode, topology.ScopeContainer, false},
+		{topology.PolicyNone, topology.ScopePod, false},
+	} {
+		whole := wholes{fake.New(port, map[int]int{0: 2, 1: 4}), map[types.UID]numa.Nodes{}, nil}
+		gpus := fake.New(gpu, map[int]int{0: 4, 1: 4})
+		with := func(err error) *topology.Manager {
+			whole.err = err
+			return newManager(t, topology.Options{Policy: policy(t, tc.policy, machine(2), topology.PolicyOptions{}),
+				Scope: tc.scope}, whole, gpus)
+		}
+		p := pod("p", requesting("a", 2, 1), requesting("b", 2, 1))
+		require.NoError(t, admit(t, with(nil), p))
+		if !tc.whole {
+			assert.Empty(t, whole.given)
+			assert.NotEmpty(t, whole.Given("p", "a"))
+			continue
+		}
+		assert.Equal(t, map[types.UID]numa.Nodes{"p": numa.Of(1)}, whole.given)
+		assert.Empty(t, whole.Given("p", "a"), "as a whole")
+		assert.Equal(t, []int{1}, gpus.Given("p", "a"))
+		assert.Equal(t, []int{1}, gpus.Given("p", "b"))
+		require.ErrorContains(t, admit(t, with(errors.New("no driver")), pod("q", requesting("a", 2, 1))),
+			"UnexpectedAdmissionError: Allocate failed due to no driver, which is unexpected")
+		large := pod("large", requesting("a", 5, 0))
+		require.ErrorContains(t, admit(t, with(nil), large), topology.ReasonAffinity, "it holds nothing yet")
+		whole.given["large"] = numa.Of(0, 1)
+		require.NoError(t, admit(t, with(nil), pod("large", requesting("a", 5, 0))), topology.ReasonAffinity)
+	}
+}

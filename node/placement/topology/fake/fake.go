@@ -98,8 +98,14 @@ func (p *Provider) Allocate(pod *v1.Pod, container *v1.Container, hint numa.Hint
 	return nil
 }
 
-// HasAll reports whether the container has as many units as it requests.
+// AllocatePod returns false: only containers have units.
+func (p *Provider) AllocatePod(*v1.Pod, numa.Hint) (done bool, _ error) { return false, nil }
+
+// HasAll reports whether the container has as many units as it requests; true if it is nil.
 func (p *Provider) HasAll(pod *v1.Pod, container *v1.Container) bool {
+	if container == nil {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.given[pod.UID][container.Name]) == p.requested(container)

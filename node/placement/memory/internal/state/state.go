@@ -45,6 +45,14 @@ type Block struct {
 // ContainerMemoryAssignments has the blocks of containers, by the UID of the pod and the name of the container.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
+// PodEntry has the blocks of a pod with resources as a whole. Those of its containers are parts of them.
+type PodEntry struct {
+	MemoryBlocks []Block `json:"memoryBlocks,omitempty"`
+}
+
+// PodMemoryAssignments has these pods by their UIDs.
+type PodMemoryAssignments map[string]PodEntry
+
 // File is the content of a file, as kubelet 1.36 writes it by default; later versions read it, too. Its checksum is 0
 // in files of kubelets before they had one, and in the content of files of kubelet since 1.37.
 type File struct {
@@ -54,43 +62,57 @@ type File struct {
 	Checksum     checkpoint.Checksum        `json:"checksum"`
 }
 
+// fileV3 is that of kubelet since 1.37: what earlier versions read, and all of it as a text.
+type fileV3 struct {
+	*File
+	checkpoint.Wrapped
+}
+
+// content is the text of fileV3.
+type content struct {
+	PolicyName   string                     `json:"policyName"`
+	MachineState NUMANodeMap                `json:"machineState"`
+	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
+	PodEntries   PodMemoryAssignments       `json:"podEntries,omitempty"`
+}
+
 const (
 	kind = "state.MemoryManagerCheckpoint"
-	// noPods is what kubelet has besides with the feature gate PodLevelResourceManagers, for pods with memory as a
+	// noPods is what kubelet 1.36 has besides with the feature gate PodLevelResourceManagers, for pods with memory as a
 	// whole.
 	noPods = "PodEntries:(state.PodMemoryAssignments)map[] "
 )
 
-var errPods = errors.New("it has memory of pods as a whole (feature gate PodLevelResourceManagers), which is " +
-	"not supported")
+var errPods = errors.New("it has memory of pods as a whole (feature gate PodLevelResourceManagers) in the form of " +
+	"kubelet 1.36, which is not supported")
 
-// Parse returns the content of a file.
-func Parse(data []byte) (*File, error) {
+// Parse returns the content of a file, and its pods with memory as a whole, which are those of kubelet 1.37 or later.
+func Parse(data []byte) (*File, PodMemoryAssignments, error) {
 	var in struct {
 		File
-		PodEntries map[string]json.RawMessage `json:"podEntries"`
+		PodEntries PodMemoryAssignments `json:"podEntries"`
 	}
 	in.File = File{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
-	data, err := checkpoint.Unwrap(data)
+	data, wrapped, err := checkpoint.Unwrap(data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := json.Unmarshal(data, &in); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(in.PodEntries) > 0 {
-		return nil, errPods
+	if len(in.PodEntries) > 0 && !wrapped {
+		return nil, nil, errPods
 	}
 	f := &in.File
 	sum := f.Checksum
 	f.Checksum = 0
 	if sum != 0 && sum != checkpoint.Sum(f, kind, "") && sum != checkpoint.Sum(f, kind, noPods) {
-		return nil, checkpoint.ErrChecksum
+		return nil, nil, checkpoint.ErrChecksum
 	}
 	if f.Entries == nil {
 		f.Entries = ContainerMemoryAssignments{}
 	}
-	return f, check(f)
+	return f, in.PodEntries, check(f)
 }
 
 // check reports values that are missing.
@@ -108,10 +130,15 @@ func check(f *File) error {
 	return nil
 }
 
-// Format returns the file with the content.
-func Format(f *File) []byte {
+// Format returns the file with the content: in the form of kubelet 1.36, with pods in that of 1.37.
+func Format(f *File, pods PodMemoryAssignments) []byte {
 	f.Checksum = 0
 	f.Checksum = checkpoint.Sum(f, kind, "")
 	data, _ := json.Marshal(f) // maps, slices, numbers and strings have no error
+	if len(pods) == 0 {
+		return data
+	}
+	text, _ := json.Marshal(content{f.PolicyName, f.MachineState, f.Entries, pods})
+	data, _ = json.Marshal(fileV3{f, checkpoint.Wrap(text)})
 	return data
 }

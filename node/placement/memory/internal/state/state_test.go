@@ -16,55 +16,66 @@ import (
 func TestKubeletsFiles(t *testing.T) {
 	data, err := os.ReadFile("testdata/kubelet.json")
 	require.NoError(t, err)
-	f, err := Parse(data)
+	f, _, err := Parse(data)
 	require.NoError(t, err)
 	assert.Len(t, f.Entries, 2)
-	assert.Equal(t, string(data), string(Format(f)))
-	_, err = Parse([]byte(strings.Replace(string(data), `"free"`, `"Free"`, 1)))
+	assert.Equal(t, string(data), string(Format(f, nil)))
+	_, _, err = Parse([]byte(strings.Replace(string(data), `"free"`, `"Free"`, 1)))
 	require.NoError(t, err, "the checksum is one of the values")
-	_, err = Parse([]byte(strings.Replace(string(data), `"size":`, `"size":1`, 1)))
+	_, _, err = Parse([]byte(strings.Replace(string(data), `"size":`, `"size":1`, 1)))
 	assert.ErrorIs(t, err, checkpoint.ErrChecksum)
 
 	data, err = os.ReadFile("testdata/kubelet-1.37.json")
 	require.NoError(t, err)
-	later, err := Parse(data)
+	later, _, err := Parse(data)
 	require.NoError(t, err)
-	assert.Equal(t, string(Format(f)), string(Format(later)))
-	_, err = Parse([]byte(strings.Replace(string(data), `\"size\":`, `\"size\":1`, 1)))
+	assert.Equal(t, string(Format(f, nil)), string(Format(later, nil)))
+	_, _, err = Parse([]byte(strings.Replace(string(data), `\"size\":`, `\"size\":1`, 1)))
 	require.ErrorIs(t, err, checkpoint.ErrChecksum)
-	_, err = Parse([]byte(strings.Replace(string(data), `"data":`, `"was":`, 1)))
+	_, _, err = Parse([]byte(strings.Replace(string(data), `"data":`, `"was":`, 1)))
 	require.ErrorIs(t, err, checkpoint.ErrChecksum)
-	later, err = Parse([]byte(strings.Replace(string(data), `"size":`, `"size":1`, 1)))
+	later, _, err = Parse([]byte(strings.Replace(string(data), `"size":`, `"size":1`, 1)))
 	require.NoError(t, err, "the rest is for earlier kubelets")
-	assert.Equal(t, string(Format(f)), string(Format(later)))
+	assert.Equal(t, string(Format(f, nil)), string(Format(later, nil)))
 
 	data, err = os.ReadFile("testdata/gate.json")
 	require.NoError(t, err)
-	f, err = Parse(data)
+	f, _, err = Parse(data)
 	require.NoError(t, err, "no pod has memory as a whole")
 	assert.Len(t, f.Entries, 2)
-	for _, name := range []string{"testdata/pods.json", "testdata/pods-1.37.json"} {
-		data, err = os.ReadFile(name)
-		require.NoError(t, err)
-		_, err = Parse(data)
-		assert.ErrorIs(t, err, errPods)
-	}
+	data, err = os.ReadFile("testdata/pods.json")
+	require.NoError(t, err)
+	_, _, err = Parse(data)
+	require.ErrorIs(t, err, errPods)
+
+	data, err = os.ReadFile("testdata/pods-1.37.json")
+	require.NoError(t, err)
+	f, pods, err := Parse(data)
+	require.NoError(t, err)
+	assert.Equal(t, PodMemoryAssignments{"uid-b": {[]Block{{[]int{0}, "memory", 5 << 30},
+		{[]int{0}, "hugepages-2Mi", 1 << 30}}}}, pods)
+	assert.Len(t, f.Entries, 1)
+	assert.Equal(t, string(data), string(Format(f, pods)), "as kubelet 1.37.2 writes it")
+	_, _, err = Parse([]byte(strings.Replace(string(data), `podEntries\":{\"uid-b`, `podEntries\":{\"uid-c`, 1)))
+	assert.ErrorIs(t, err, checkpoint.ErrChecksum)
 }
 
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"testdata/kubelet.json", "testdata/kubelet-1.37.json", "testdata/pods.json"} {
+	for _, name := range []string{"testdata/kubelet.json", "testdata/kubelet-1.37.json", "testdata/pods.json",
+		"testdata/pods-1.37.json"} {
 		data, err := os.ReadFile(name)
 		require.NoError(f, err)
 		f.Add(data)
 	}
 	f.Add([]byte(`{"machineState":{"0":null},"entries":{"p":null},"checksum":0}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		parsed, err := Parse(data)
+		parsed, pods, err := Parse(data)
 		if err != nil {
 			return
 		}
-		again, err := Parse(Format(parsed))
+		again, podsAgain, err := Parse(Format(parsed, pods))
 		require.NoError(t, err)
 		assert.Equal(t, parsed.Entries, again.Entries)
+		assert.Len(t, podsAgain, len(pods))
 	})
 }
