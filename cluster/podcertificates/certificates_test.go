@@ -538,6 +538,7 @@ func TestProofOfPossession(t *testing.T) {
 					return false, nil, nil
 				}
 				spec := create.GetObject().(*certificatesv1beta1.PodCertificateRequest).Spec
+				//lint:ignore SA1019 1.35 has nothing else
 				if spec.PKIXPublicKey == nil {
 					return true, nil, apierrors.NewInvalid(certificatesv1beta1.Kind("PodCertificateRequest"), "r",
 						field.ErrorList{field.Invalid(field.NewPath("spec", "pkixPublicKey"), nil, "must be valid")})
@@ -550,8 +551,10 @@ func TestProofOfPossession(t *testing.T) {
 			require.EqualError(t, err, "credential bundle is not issued yet")
 			require.Len(t, got, 1)
 			assert.Nil(t, got[0].StubPKCS10Request)
+			//lint:ignore SA1019 1.35 has nothing else
 			key, err := x509.ParsePKIXPublicKey(got[0].PKIXPublicKey)
 			require.NoError(t, err)
+			//lint:ignore SA1019 1.35 has nothing else
 			uid, proof := []byte(got[0].PodUID), got[0].ProofOfPossession
 			hash := sha256.Sum256(uid)
 			switch key := key.(type) { // as pkg/apis/certificates/validation of 1.35.4

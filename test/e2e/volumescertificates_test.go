@@ -86,7 +86,8 @@ func (s *signer) answer(ctx context.Context, r *certificatesv1beta1.PodCertifica
 func (s *signer) sign(r *certificatesv1beta1.PodCertificateRequest) error {
 	var public any
 	var err error
-	if key := r.Spec.PKIXPublicKey; len(key) > 0 { //lint:ignore SA1019 Kubernetes 1.35 has nothing else
+	//lint:ignore SA1019 Kubernetes 1.35 has nothing else
+	if key := r.Spec.PKIXPublicKey; len(key) > 0 {
 		public, err = x509.ParsePKIXPublicKey(key)
 	} else {
 		var csr *x509.CertificateRequest
