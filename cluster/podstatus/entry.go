@@ -28,7 +28,8 @@ type entry struct {
 	// or a newer one.
 	answered *v1.Pod
 	// accepted is the status of the API object after the last write, and sent the own status
-	// that was written. They differ if the server has dropped fields, as an older server does.
+	// that was written. They differ if the server has dropped fields, as an older server does. If another writer has
+	// changed the object just before that write, accepted is what the write was to make of it.
 	accepted, sent *v1.PodStatus
 	// refusedAt is when the server has refused the own status as invalid for the first time; zero if it has not.
 	refusedAt time.Time
@@ -69,11 +70,11 @@ func (s *Sink) answered(e *entry, obj *v1.Pod) {
 	e.answered = obj
 }
 
-// wrote records that the API object has the own status, as far as the server keeps it.
-func (s *Sink) wrote(e *entry, obj *v1.Pod, own *v1.PodStatus) {
+// wrote records that the API object has the own status, as far as the server keeps it: accepted.
+func (s *Sink) wrote(e *entry, accepted, own *v1.PodStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.sent, e.accepted, e.refusedAt, e.holdUntil = own, &obj.Status, time.Time{}, time.Time{}
+	e.sent, e.accepted, e.refusedAt, e.holdUntil = own, accepted, time.Time{}, time.Time{}
 }
 
 // isAccepted reports whether nothing that the agent writes has changed since the own status

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	goruntime "runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -320,6 +321,35 @@ func TestOutagesOfOtherRequests(t *testing.T) {
 		outagetest.End(r.Context(), &r.signal)
 		time.Sleep(2100 * time.Millisecond)
 		assert.Equal(t, []string{"patch default/web status"}, r.writes())
+	})
+}
+
+// The node controller marks a pod as not ready just before a patch of the agent, which does not have that condition. The
+// agent writes it again at once.
+func TestOverwrittenJustBeforeAPatch(t *testing.T) {
+	run(t, func(r *rig) {
+		pod := r.api.Create(apiPod("web"))
+		synctest.Wait()
+		r.deliver(pod, running(true))
+		require.Len(t, r.writes(), 1)
+		var once sync.Once
+		r.api.Before(func(req *apitest.Request) (*http.Response, error) {
+			once.Do(func() {
+				r.api.Update("default", "web", func(pod *v1.Pod) {
+					condition(pod, v1.PodReady).Status = v1.ConditionFalse
+				})
+			})
+			return nil, nil
+		})
+		s := running(true)
+		s.Message = "another"
+		r.deliver(pod, s)
+		assert.Len(t, r.writes(), 2)
+		got := r.api.Get("default", "web")
+		assert.Equal(t, v1.ConditionTrue, condition(got, v1.PodReady).Status)
+		assert.Equal(t, "another", got.Status.Message)
+		time.Sleep(time.Hour)
+		assert.Empty(t, r.writes())
 	})
 }
 

@@ -144,6 +144,17 @@ func sameOwn(a, b *v1.PodStatus) bool {
 	return equality.Semantic.DeepEqual(&x, &y)
 }
 
+// overwritten reports whether another writer has changed a condition of the agent between the known status and the
+// patch from it to the new one, which does not have that condition. A condition of which the server drops a field is in
+// the patch.
+func overwritten(known, to, answered *v1.PodStatus) bool {
+	return slices.ContainsFunc(to.Conditions, func(c v1.PodCondition) bool {
+		before := find(known.Conditions, c.Type)
+		return status.Owned(c.Type) && before != nil && equality.Semantic.DeepEqual(before, &c) &&
+			!equality.Semantic.DeepEqual(find(answered.Conditions, c.Type), &c)
+	})
+}
+
 // patch returns the strategic merge patch of the status subresource that leads from one
 // status to the other, nil if they are the same. The UID in it is a precondition: the API
 // server refuses the patch for another pod of the name. Conditions that neither status has

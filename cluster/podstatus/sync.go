@@ -94,7 +94,7 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod) (*v1.Pod, time.
 		return nil, 0, fmt.Errorf("pod %s: %w", e, err)
 	}
 	if data == nil {
-		s.wrote(e, obj, own)
+		s.wrote(e, &obj.Status, own)
 		return obj, 0, nil
 	}
 	if wait := s.postpone(e, obj, &to); wait > 0 {
@@ -115,7 +115,11 @@ func (s *Sink) write(ctx context.Context, e *entry, obj *v1.Pod) (*v1.Pod, time.
 	})
 	if err == nil {
 		s.answered(e, answered)
-		s.wrote(e, answered, own)
+		if overwritten(&obj.Status, &to, &answered.Status) {
+			s.wrote(e, &to, own)
+			return s.write(ctx, e, answered) // resend limits it
+		}
+		s.wrote(e, &answered.Status, own)
 		return answered, 0, nil
 	}
 	switch answerOf(err) {
