@@ -108,7 +108,11 @@ func newLimitedProgram(t *testing.T) limitedProgram {
 					_ = syscall.Kill(n, syscall.SIGKILL)
 				}
 			}
-			return removeCgroups(dir)
+			RemoveCgroup(dir, true) // with those of the embedded runtime
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				return fmt.Errorf("%s is left: %v", dir, err)
+			}
+			return nil
 		})
 	})
 	p := limitedProgram{path: filepath.Join(t.TempDir(), "minikubelet"), cgroup: dir}
@@ -116,15 +120,6 @@ func newLimitedProgram(t *testing.T) limitedProgram {
 	require.NoError(t, os.WriteFile(p.path, []byte("#!/bin/sh\necho $$ >"+dir+"/cgroup.procs\nexec "+
 		MinikubeletBinary(t)+" \"$@\"\n"), 0o755))
 	return p
-}
-
-// removeCgroups removes a cgroup and those below it, which the embedded runtime made.
-func removeCgroups(dir string) error {
-	below, err := filepath.Glob(dir + "/*/cgroup.procs")
-	for _, file := range below {
-		err = errors.Join(err, removeCgroups(filepath.Dir(file)))
-	}
-	return errors.Join(err, os.Remove(dir))
 }
 
 func (p limitedProgram) setLimit(t *testing.T, max string) {

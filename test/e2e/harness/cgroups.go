@@ -41,12 +41,12 @@ func (c *Cluster) RemoveAll() error {
 func (c *Cluster) removeCgroups(root bool) {
 	roots, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", "*", c.CgroupRoot()))
 	for _, top := range append(roots, filepath.Join("/sys/fs/cgroup", c.CgroupRoot())) {
-		removeCgroup(top, root)
+		RemoveCgroup(top, root)
 	}
 }
 
-// removeCgroup removes the cgroups below top, and itself if root is set.
-func removeCgroup(top string, root bool) {
+// RemoveCgroup removes the cgroups below top, and top itself if root is set, as far as they are empty.
+func RemoveCgroup(top string, root bool) {
 	var dirs []string
 	_ = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() && (root || path != top) {

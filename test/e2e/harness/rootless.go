@@ -133,7 +133,7 @@ func (n *NetNS) endKeeper() {
 	n.keeper.Wait()
 	_ = poll(5*time.Second, func() error {
 		for _, cgroup := range n.cgroups {
-			removeCgroup(cgroup, true)
+			RemoveCgroup(cgroup, true)
 			if exists(cgroup) {
 				return fmt.Errorf("%s is left", cgroup)
 			}
