@@ -1,0 +1,57 @@
+package csi
+
+import (
+	"context"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Cluster has the objects of an API server that volumes of drivers need, and publishes what the drivers report of the
+// node. Package cluster/storage implements it. It is safe for concurrent use. Objects that it returns are shared and
+// must not be changed. Its errors satisfy [apierrors.IsNotFound] if there is no such object; any other error means that
+// it is not known whether there is one.
+type Cluster interface {
+	// Driver returns the CSIDriver object of a driver.
+	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+	// Attachment returns a VolumeAttachment, as it is now, or as it was when the API server was last reached if it is
+	// attached and the API server is away.
+	Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
+	// Secret returns a secret that a persistent volume or a volume of a pod refers to, as it is now, or as it was when
+	// the API server was last reached.
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// Token returns a token of the service account of the pod, bound to the pod. No audience means that of the API
+	// server.
+	Token(ctx context.Context, pod *v1.Pod, audience string,
+		expirationSeconds *int64) (authenticationv1.TokenRequestStatus, error)
+	// Attached returns nil if the status of the node object has the volume among those in use, and among those that
+	// are attached (volumesInUse, volumesAttached). Otherwise the error says which is missing; pods for which it was
+	// called are synced again when that changes.
+	Attached(ctx context.Context, volume v1.UniqueVolumeName, pod *v1.Pod) error
+	// Install publishes a driver: in the CSINode object, which it creates, and in an annotation and labels of the node.
+	// It is called again after a change.
+	Install(ctx context.Context, driver NodeDriver) error
+	// Uninstall removes a driver from both.
+	Uninstall(ctx context.Context, name string) error
+}
+
+// NodeDriver is what a driver reports of the node (NodeGetInfo).
+type NodeDriver struct {
+	// Name is that of the driver, NodeID its name of the node. Neither is empty.
+	Name, NodeID string
+	// MaxVolumes is how many volumes the node can have; 0 is not known.
+	MaxVolumes int64
+	// Topology are the labels of where volumes of the driver must be to be usable on the node.
+	Topology map[string]string
+}
+
+// AttachmentName returns the name of the VolumeAttachment of a volume (kubelet: getAttachmentName).
+func AttachmentName(handle, driver, node string) string {
+	return "csi-" + hash(handle+driver+node)
+}
+
+// UniqueName returns the name of a volume in the status of a node.
+func UniqueName(driver, handle string) v1.UniqueVolumeName {
+	return v1.UniqueVolumeName(Name + "/" + driver + separator + handle)
+}
