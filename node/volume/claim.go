@@ -30,14 +30,14 @@ type ClaimSource interface {
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
-// Claim is the [Plugin] for persistent volumes of the types hostPath and local, through claims
-// and ephemeral claims. A local volume must be a directory. With mount options it is mounted in the
+// Claim is the [Plugin] for persistent volumes, through claims and ephemeral claims. It sets up those of the types
+// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a directory. With mount options it is mounted in the
 // directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is behind a claim is
 // looked up once for each pod, and then remembered, as it does not change.
 //
 // The default plugin of a [Reconciler] has locks that its pods share: one pod at a time gives a local
 // volume to its fsGroup, and a path has one check under way. A Claim that a plugin makes or embeds
-// itself has no such locks.
+// itself has no such locks, and no plugins for other types.
 type Claim struct{ Sources }
 
 var _ Plugin = Claim{}
@@ -63,6 +63,11 @@ type boundVolume struct {
 	Group *int64 `json:"group,omitempty"`
 	// Name is that of the persistent volume. Earlier versions did not remember it.
 	Name string `json:"name,omitempty"`
+	// Plugin is the name of the [PersistentPlugin] that sets up the volume, Volume what it needs of the volume, and
+	// Block whether it is a device.
+	Plugin string               `json:"plugin,omitempty"`
+	Volume *v1.PersistentVolume `json:"volume,omitempty"`
+	Block  bool                 `json:"block,omitempty"`
 }
 
 // maxStateFile is the limit for a file of the state of a volume, in bytes. Paths have up to 4 KiB
@@ -72,7 +77,7 @@ const maxStateFile = 16 << 20
 // readBound returns what is remembered. A file that cannot be used is written again.
 func readBound(file string) (b boundVolume, found bool) {
 	data, err := safefile.ReadFile(file, maxStateFile)
-	if err != nil || json.Unmarshal(data, &b) != nil || b.Path == "" {
+	if err != nil || json.Unmarshal(data, &b) != nil || b.Path == "" && b.Volume == nil {
 		return boundVolume{}, false
 	}
 	return b, true
@@ -106,6 +111,9 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 	if bound.Name == "" {
 		bound.Name = req.Volume.Name
 	}
+	if bound.Volume != nil {
+		return p.setUpByPlugin(ctx, req, bound, found, file)
+	}
 	ready := runtime.Volume{HostPath: bound.Path, ReadOnly: bound.ReadOnly, Relabel: bound.Local && !bound.ReadOnly,
 		Group: bound.Group}
 	if err := p.checks.do(ctx, bound.Path, bound.check); err != nil {
@@ -116,16 +124,40 @@ func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, err
 	}
 	if !found {
 		if err := p.take(ctx, req, bound, file); err != nil {
-			return runtime.Volume{}, &mountError{"SetUp", bound.Name, err}
+			return runtime.Volume{}, &mountError{step: "SetUp", volume: bound.Name, err: err}
 		}
 	}
 	if len(bound.Options) > 0 {
 		if err := bound.mount(req.Place); err != nil {
-			return runtime.Volume{}, &mountError{"SetUp", bound.Name, err}
+			return runtime.Volume{}, &mountError{step: "SetUp", volume: bound.Name, err: err}
 		}
 		ready.HostPath = req.Dir
 	}
 	return ready, nil
+}
+
+// setUpByPlugin has the plugin of the volume set it up, and remembers the volume before that.
+func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundVolume, found bool,
+	file string) (runtime.Volume, error) {
+	i := -1
+	if p.persistent != nil {
+		i = slices.IndexFunc(p.persistent.plugins, func(p PersistentPlugin) bool { return p.Name() == bound.Plugin })
+	}
+	if i < 0 {
+		return runtime.Volume{}, unsupported(bound.Name, "persistent volume of the plugin "+bound.Plugin)
+	}
+	if !found {
+		if err := bound.write(file, p.before); err != nil {
+			return runtime.Volume{}, &mountError{step: "SetUp", volume: bound.Name, err: err, block: bound.Block}
+		}
+	}
+	ready, err := p.persistent.setUp(ctx, p.persistent.plugins[i], PersistentRequest{Pod: req.Pod, Volume: bound.Volume,
+		ReadOnly: bound.ReadOnly, Block: bound.Block, Place: PlaceOf(req.podDir(), bound.Plugin, bound.Name)})
+	ready.ReadOnly = ready.ReadOnly || bound.ReadOnly
+	if bound.Group != nil {
+		ready.Group = bound.Group
+	}
+	return ready, err
 }
 
 // take gives the volume to the pod, and remembers that.
@@ -163,7 +195,7 @@ func (b boundVolume) mount(place Place) error {
 func (b boundVolume) check(ctx context.Context) error {
 	if !b.Local {
 		if err := checkHostPath(ctx, b.Path, b.Type); err != nil {
-			return &mountError{"SetUp", b.Name, err}
+			return &mountError{step: "SetUp", volume: b.Name, err: err}
 		}
 		return nil
 	}
@@ -178,7 +210,7 @@ func (b boundVolume) check(ctx context.Context) error {
 		err = fmt.Errorf("only directory and block device are supported: path %q is neither", b.Path)
 	}
 	if err != nil {
-		return &mountError{"NewMounter initialization", b.Name, err}
+		return &mountError{step: "NewMounter initialization", volume: b.Name, err: err}
 	}
 	return nil
 }
@@ -199,11 +231,14 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 		return bound, err
 	}
 	if bound.Host && len(bound.Options) > 0 {
-		return bound, &mountError{"MountOptionSupport check", pv.Name,
-			errors.New("mount options are not supported for this volume type")}
+		return bound, &mountError{step: "MountOptionSupport check", volume: pv.Name,
+			err: errors.New("mount options are not supported for this volume type")}
+	}
+	if bound.Volume != nil {
+		return bound, nil
 	}
 	if !filepath.IsAbs(bound.Path) || slices.Contains(strings.Split(bound.Path, "/"), "..") {
-		return bound, &mountError{"SetUp", pv.Name, fmt.Errorf("invalid path: %s must be an absolute path without '..'",
+		return bound, &mountError{step: "SetUp", volume: pv.Name, err: fmt.Errorf("invalid path: %s must be an absolute path without '..'",
 			bound.Path)}
 	}
 	return bound, nil
@@ -246,15 +281,37 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 		return fail(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
 			pv.Name, ref.UID, claim.UID))
 	}
-	if err := checkMode(pv, pod, v.Name); err != nil {
+	if bound.Block, err = checkMode(pv, pod, v.Name); err != nil {
 		return bound, nil, err
+	}
+	if plugin := p.persistent.pluginOf(pv); plugin != nil {
+		bound.readFor(plugin, pv)
+		return bound, pv, nil
+	}
+	if bound.Block {
+		return bound, nil, unsupported(pv.Name, "persistent volume of mode Block")
 	}
 	return bound, pv, bound.read(pv)
 }
 
-// checkMode checks that the containers use a volume with a file system, and mount it.
-func checkMode(pv *v1.PersistentVolume, pod *v1.Pod, volume string) error {
-	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+// readFor reads what is remembered of a volume that a plugin sets up.
+func (b *boundVolume) readFor(plugin PersistentPlugin, pv *v1.PersistentVolume) {
+	b.Name, b.Plugin, b.Volume = pv.Name, plugin.Name(), &v1.PersistentVolume{Spec: *pv.Spec.DeepCopy()}
+	b.Volume.Name, b.Volume.UID = pv.Name, pv.UID
+	b.Volume.Spec.MountOptions = mountOptions(pv)
+	b.readGroup(pv)
+}
+
+// readGroup reads the supplemental group of a persistent volume.
+func (b *boundVolume) readGroup(pv *v1.PersistentVolume) {
+	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64); err == nil {
+		b.Group = &gid
+	}
+}
+
+// checkMode checks that the containers mount a volume with a file system, and use one without as a device.
+func checkMode(pv *v1.PersistentVolume, pod *v1.Pod, volume string) (block bool, err error) {
+	block = pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 	var mounted, device bool
 	for _, c := range podspec.Containers(&pod.Spec) {
 		mounted = mounted || slices.ContainsFunc(c.VolumeMounts,
@@ -264,13 +321,11 @@ func checkMode(pv *v1.PersistentVolume, pod *v1.Pod, volume string) error {
 	}
 	switch {
 	case block && mounted:
-		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", volume)
-	case block:
-		return unsupported(pv.Name, "persistent volume of mode Block")
-	case device:
-		return fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", volume)
+		return block, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", volume)
+	case device && !block:
+		return block, fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", volume)
 	}
-	return nil
+	return block, nil
 }
 
 // checkAffinity checks that the node affinity of the volume matches the labels of the node
@@ -285,7 +340,7 @@ func (p Claim) checkAffinity(pv *v1.PersistentVolume) error {
 		err = errors.New("no matching NodeSelectorTerms")
 	}
 	if err != nil {
-		return &mountError{"NodeAffinity check", pv.Name, err}
+		return &mountError{step: "NodeAffinity check", volume: pv.Name, err: err}
 	}
 	return nil
 }
@@ -324,9 +379,7 @@ func mountOptions(pv *v1.PersistentVolume) []string {
 // read reads the place, the mount options and the group of a persistent volume.
 func (b *boundVolume) read(pv *v1.PersistentVolume) error {
 	b.Name, b.Options = pv.Name, mountOptions(pv)
-	if gid, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64); err == nil {
-		b.Group = &gid
-	}
+	b.readGroup(pv)
 	switch {
 	case pv.Spec.HostPath != nil:
 		b.Path, b.Host = pv.Spec.HostPath.Path, true

@@ -52,6 +52,8 @@ type Sources struct {
 	before steps
 	// paths are the persistent volumes that are being set up.
 	paths *pathLocks
+	// persistent are the volumes that a [PersistentPlugin] sets up. nil: there are none.
+	persistent *persistentVolumes
 	// checks are the checks of paths of the host that are under way.
 	checks *pathChecks
 	// event receives what the user of a pod should know, beside errors.

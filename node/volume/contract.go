@@ -151,4 +151,7 @@ type Place struct {
 	// first SetUp, is not visible in containers, and stays until TearDown has
 	// succeeded.
 	StateDir string
+	// Device is the path of the device of a block volume, a link to it: <pod dir>/volumeDevices/<plugin>/<volume>. It
+	// does not exist unless a [PersistentPlugin] has made it; its parent does if the request is for a device.
+	Device string
 }

@@ -70,11 +70,17 @@ type mountError struct {
 	// volume is the name of the persistent volume.
 	volume string
 	err    error
+	// block means that the volume is a device.
+	block bool
 }
 
 // Error returns kubelet's text.
 func (e *mountError) Error() string {
-	return fmt.Sprintf("MountVolume.%s failed for volume %q : %v", e.step, e.volume, e.err)
+	operation := "MountVolume"
+	if e.block {
+		operation = "MapVolume"
+	}
+	return fmt.Sprintf("%s.%s failed for volume %q : %v", operation, e.step, e.volume, e.err)
 }
 
 func (e *mountError) Unwrap() error { return e.err }

@@ -43,18 +43,28 @@ func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error 
 	case others || b.ReadOnly:
 		return nil
 	}
-	if policy := req.Pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil &&
-		*policy == v1.FSGroupChangeOnRootMismatch {
-		if belongsTo(info, a.gid) && info.Mode()&fs.ModeSetgid != 0 && info.Mode().Perm()&0o770 == 0o770 {
-			return nil
-		}
+	if keepsFiles(req.Pod, info, a.gid) {
+		return nil
 	}
+	return giveFiles(ctx, req.Pod, b.Path, a.gid, p.event)
+}
+
+// keepsFiles reports whether the files of a volume stay as they are, since the volume belongs to the fsGroup of the pod,
+// and the change policy is OnRootMismatch.
+func keepsFiles(pod *v1.Pod, root fs.FileInfo, gid int) bool {
+	policy := pod.Spec.SecurityContext.FSGroupChangePolicy
+	return policy != nil && *policy == v1.FSGroupChangeOnRootMismatch && belongsTo(root, gid) &&
+		root.Mode()&fs.ModeSetgid != 0 && root.Mode().Perm()&0o770 == 0o770
+}
+
+// giveFiles gives all files of a volume to a group, with events if that takes long.
+func giveFiles(ctx context.Context, pod *v1.Pod, dir string, gid int, event runtime.EventFunc) error {
 	var files atomic.Int64
-	defer watchGiving(b.Path, &files, func(message string) {
-		p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning,
+	defer watchGiving(dir, &files, func(message string) {
+		event.Emit(runtime.Event{Pod: runtime.RefOf(pod), Type: v1.EventTypeWarning,
 			Reason: "VolumePermissionChangeInProgress", Message: message})
 	})()
-	return giveTree(ctx, b.Path, a.gid, &files)
+	return giveTree(ctx, dir, gid, &files)
 }
 
 // When the first and each further event say that a volume is being given to a group (kubelet:
@@ -132,19 +142,23 @@ func (l *pathLocks) lock(ctx context.Context, path string) (unlock func(), err e
 	if l == nil {
 		return func() {}, nil
 	}
-	path = filepath.Clean(path)
+	return l.lockKey(ctx, filepath.Clean(path))
+}
+
+// lockKey is lock for what is no path.
+func (l *pathLocks) lockKey(ctx context.Context, key string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()
-		free, held := l.held[path]
+		free, held := l.held[key]
 		if !held {
 			free = make(chan struct{})
-			l.held[path] = free
+			l.held[key] = free
 		}
 		l.mu.Unlock()
 		if !held {
 			return func() {
 				l.mu.Lock()
-				delete(l.held, path)
+				delete(l.held, key)
 				l.mu.Unlock()
 				close(free)
 			}, nil

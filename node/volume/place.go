@@ -12,8 +12,12 @@ import (
 func PlaceOf(podDir, plugin, volume string) Place {
 	plugin = strings.ReplaceAll(plugin, "/", "~")
 	return Place{Dir: filepath.Join(podDir, volumesDir, plugin, volume),
-		StateDir: filepath.Join(podDir, stateDir, plugin, volume)}
+		StateDir: filepath.Join(podDir, stateDir, plugin, volume),
+		Device:   filepath.Join(podDir, devicesDir, plugin, volume)}
 }
+
+// podDir returns the directory of the pod.
+func (p Place) podDir() string { return filepath.Dir(filepath.Dir(filepath.Dir(p.StateDir))) }
 
 // Mounted reports whether something is mounted at Dir. It reads the list of mounts
 // and not what is mounted, which may be a file system whose server does not answer.

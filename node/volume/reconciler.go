@@ -29,6 +29,10 @@ type Options struct {
 	// are tried before these, in this order; the first that supports a volume sets it
 	// up.
 	Plugins []Plugin
+	// Persistent set up persistent volumes of other types than hostPath and local, behind claims, and the volumes in the
+	// specs of pods that they support inline. The first that supports a volume sets it up. They need the default
+	// plugins.
+	Persistent []PersistentPlugin
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],
 	// [Secret], [DownwardAPI], [Projected], [Claim] and [Image].
 	NoDefaultPlugins bool
@@ -86,10 +90,26 @@ func New(opts Options) (*Reconciler, error) {
 			ConfigMap{src}, Secret{src}, DownwardAPI{src}, Projected{src}, Image{}} {
 			plugins, stateless[p.Name()] = append(plugins, p), true
 		}
+		if len(opts.Persistent) > 0 {
+			src.persistent = newPersistentVolumes(opts.Persistent, opts.before, opts.Event)
+			for _, p := range opts.Persistent {
+				if p != nil {
+					plugins = append(plugins, ofPlugin{p, src.persistent})
+				}
+			}
+		}
 		plugins = append(plugins, Claim{src})
 	}
 	seen := map[string]bool{}
 	var errs []error
+	for i, p := range opts.Persistent {
+		if p == nil {
+			errs = append(errs, fmt.Errorf("volume: Options.Persistent[%d] is nil", i))
+		}
+	}
+	if opts.NoDefaultPlugins && len(opts.Persistent) > 0 {
+		errs = append(errs, errors.New("volume: Options.Persistent needs the default plugins"))
+	}
 	for i, p := range plugins {
 		if p == nil {
 			errs = append(errs, fmt.Errorf("volume: Options.Plugins[%d] is nil", i))
@@ -199,6 +219,7 @@ func (m *Reconciler) pluginFor(v *v1.Volume) Plugin {
 // The directories below a pod's directory, as kubelet names them.
 const (
 	volumesDir  = "volumes"
+	devicesDir  = "volumeDevices"
 	stateDir    = "plugins"
 	subPathsDir = "volume-subpaths"
 )

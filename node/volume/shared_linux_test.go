@@ -22,9 +22,9 @@ import (
 )
 
 // shared is a plugin for volumes that are staged once for the node and published to each pod, as
-// those of a CSI driver are. Its own directory has, for each volume, the stage and one file for
-// each user, which is a volume of a pod.
+// those of a CSI driver are. Its own directory has the stage of each volume.
 type shared struct {
+	volume.PersistentBase
 	dir  string
 	bind bool // else a stage is a directory, and is published by a link
 	// before is called before each step.
@@ -36,50 +36,63 @@ type shared struct {
 
 func (*shared) Name() string { return "example.com/shared" }
 
-func (*shared) Supports(v *v1.Volume) bool { return v.FlexVolume != nil }
+func (*shared) Supports(pv *v1.PersistentVolume) bool { return pv.Spec.CSI != nil }
 
-func (s *shared) stage(volume string) string { return filepath.Join(s.dir, volume, "stage") }
+// Inline supports volumes of the type flexVolume.
+func (*shared) Inline(_ *v1.Pod, v *v1.Volume) *v1.PersistentVolume {
+	if v.FlexVolume == nil {
+		return nil
+	}
+	pv := &v1.PersistentVolume{}
+	pv.Name = v.Name
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: v.FlexVolume.Driver, VolumeHandle: v.FlexVolume.Options["volume"]}
+	return pv
+}
 
-func (s *shared) users(volume string) string { return filepath.Join(s.dir, volume, "users") }
+func (*shared) Key(pv *v1.PersistentVolume) string { return pv.Spec.CSI.VolumeHandle }
 
-func (s *shared) do(step string, f func() error) error {
-	if s.before != nil {
-		if err := s.before(step); err != nil {
+func (s *shared) stage(volume string) string { return filepath.Join(s.dir, volume) }
+
+// record is the file with the key of the volume.
+func record(place volume.Place) string { return filepath.Join(place.StateDir, "shared") }
+
+func (*shared) Find(place volume.Place) (string, error) {
+	key, err := os.ReadFile(record(place))
+	return string(key), absent(err)
+}
+
+func (*shared) Published(place volume.Place) (*volume.Published, error) {
+	if info, err := os.Stat(place.Dir); err != nil || !info.IsDir() {
+		return nil, absent(err)
+	}
+	return &volume.Published{Volume: kruntime.Volume{HostPath: place.Dir}}, nil
+}
+
+// steps does steps until one fails or ctx ends.
+func (s *shared) steps(ctx context.Context, steps ...any) error {
+	for i := 0; i < len(steps); i += 2 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if s.before != nil {
+			if err := s.before(steps[i].(string)); err != nil {
+				return err
+			}
+		}
+		if err := steps[i+1].(func() error)(); err != nil {
 			return err
 		}
 	}
-	return f()
+	return nil
 }
 
-// SetUp notes which volume the pod uses, then that the volume has this user, stages it and publishes
-// it. So whatever is staged has a user, and the state of that user's pod names the volume.
-func (s *shared) SetUp(ctx context.Context, req volume.SetUpRequest) (kruntime.Volume, error) {
-	return s.setUp(ctx, req.Volume.FlexVolume.Options["volume"], req)
-}
-
-func (s *shared) setUp(ctx context.Context, name string, req volume.SetUpRequest) (kruntime.Volume, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	user := filepath.Join(s.users(name), string(req.Pod.UID)+"."+req.Volume.Name)
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"note the volume", func() error { return replaceFile(filepath.Join(req.StateDir, "shared"), name) }},
-		{"make the users", func() error { return os.MkdirAll(s.users(name), 0o700) }},
-		{"add the user", func() error { return os.WriteFile(user, nil, 0o600) }},
-		{"make the stage", func() error { return os.MkdirAll(s.stage(name), 0o700) }},
-		{"stage", func() error { return s.mountStage(name) }},
-		{"publish", func() error { return s.publish(name, req.Place) }},
-	} {
-		if err := ctx.Err(); err != nil {
-			return kruntime.Volume{}, err
-		}
-		if err := s.do(step.name, step.do); err != nil {
-			return kruntime.Volume{}, err
-		}
-	}
-	return kruntime.Volume{HostPath: req.Dir}, nil
+func (s *shared) Stage(ctx context.Context, req volume.PersistentRequest) error {
+	key := s.Key(req.Volume)
+	return s.steps(ctx,
+		"record the volume", func() error { return replaceFile(record(req.Place), key) },
+		"make the stage", func() error { return os.MkdirAll(s.stage(key), 0o700) },
+		"stage", func() error { return s.mountStage(key) },
+	)
 }
 
 func (s *shared) mountStage(name string) error {
@@ -87,8 +100,15 @@ func (s *shared) mountStage(name string) error {
 	if err != nil || mounted || !s.bind {
 		return err
 	}
+	s.mu.Lock()
 	s.staged = append(s.staged, name)
+	s.mu.Unlock()
 	return tmpfs(s.stage(name))
+}
+
+func (s *shared) Publish(ctx context.Context, req volume.PersistentRequest) (volume.Published, error) {
+	err := s.steps(ctx, "publish", func() error { return s.publish(s.Key(req.Volume), req.Place) })
+	return volume.Published{Volume: kruntime.Volume{HostPath: req.Dir}}, err
 }
 
 func (s *shared) publish(name string, place volume.Place) error {
@@ -109,49 +129,18 @@ func (s *shared) publish(name string, place volume.Place) error {
 	return syscall.Mount(s.stage(name), place.Dir, "", syscall.MS_BIND, "")
 }
 
-// TearDown does the reverse.
-func (s *shared) TearDown(ctx context.Context, req volume.TearDownRequest) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	noted, err := os.ReadFile(filepath.Join(req.StateDir, "shared"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // SetUp has not come that far
-	}
-	if err != nil {
-		return err
-	}
-	name := string(noted)
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"unpublish", req.Unmount},
-		{"remove the link", func() error { return absent(os.Remove(req.Dir)) }},
-		{"remove the user", func() error {
-			return absent(os.Remove(filepath.Join(s.users(name), string(req.Pod.UID)+"."+req.Volume)))
-		}},
-		{"unstage", func() error {
-			return s.release(name, func() error { return volume.Place{Dir: s.stage(name)}.Unmount() })
-		}},
-		{"remove the stage", func() error { return s.release(name, func() error { return os.RemoveAll(filepath.Join(s.dir, name)) }) }},
-	} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := s.do(step.name, step.do); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *shared) Unpublish(ctx context.Context, req volume.UnpublishRequest) error {
+	return s.steps(ctx,
+		"unpublish", req.Unmount,
+		"remove the link", func() error { return absent(os.Remove(req.Dir)) },
+	)
 }
 
-// release calls f if the volume has no user.
-func (s *shared) release(name string, f func() error) error {
-	users, err := os.ReadDir(s.users(name))
-	if err := absent(err); err != nil || len(users) > 0 {
-		return err
-	}
-	return f()
+func (s *shared) Unstage(ctx context.Context, req volume.UnpublishRequest) error {
+	return s.steps(ctx,
+		"unstage", func() error { return volume.Place{Dir: s.stage(req.Key)}.Unmount() },
+		"remove the stage", func() error { return os.RemoveAll(s.stage(req.Key)) },
+	)
 }
 
 // replaceFile writes a file in one step.
@@ -190,8 +179,10 @@ func forEachPublication(t *testing.T, test func(t *testing.T, bind bool)) {
 
 func TestSharedVolumesConform(t *testing.T) {
 	dir, bind := t.TempDir(), os.Getuid() == 0
-	volumetest.Suite(t, volumetest.Factory{New: func(*testing.T) volume.Plugin { return &shared{dir: dir, bind: bind} },
-		Volume: sharedVolume})
+	pv := &v1.PersistentVolume{}
+	pv.Name, pv.Spec.CSI = "pv-1", &v1.CSIPersistentVolumeSource{Driver: "example.com", VolumeHandle: "disk-1"}
+	volumetest.PersistentSuite(t, volumetest.PersistentFactory{
+		New: func(*testing.T) volume.PersistentPlugin { return &shared{dir: dir, bind: bind} }, Volume: pv})
 	assertEmptyDir(t, dir)
 }
 
@@ -208,7 +199,7 @@ func TestSharedVolume(t *testing.T) {
 		dir, pods := t.TempDir(), t.TempDir()
 		agent := func() (*volume.Reconciler, *shared) {
 			s := &shared{dir: dir, bind: bind}
-			return managerWith(t, s), s
+			return managerOf(t, s), s
 		}
 		setUp := func(m *volume.Reconciler, name string) string {
 			t.Helper()
@@ -254,7 +245,7 @@ func TestSharedVolumeKilledAtEachStep(t *testing.T) {
 		for _, complete := range []bool{false, true} {
 			for n := 1; ; n++ {
 				left, last := n, ""
-				doomed := managerWith(t, &shared{dir: dir, bind: bind, before: func(step string) error {
+				doomed := managerOf(t, &shared{dir: dir, bind: bind, before: func(step string) error {
 					if left--; left == 0 {
 						last = step
 					}
@@ -268,7 +259,7 @@ func TestSharedVolumeKilledAtEachStep(t *testing.T) {
 				if !done {
 					require.ErrorIs(t, err, killed)
 				}
-				next := managerWith(t, &shared{dir: dir, bind: bind})
+				next := managerOf(t, &shared{dir: dir, bind: bind})
 				if complete {
 					for _, name := range []string{"web", "db"} {
 						ready, err := next.SetUp(t.Context(), sharedPod(name), filepath.Join(pods, name))

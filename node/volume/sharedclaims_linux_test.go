@@ -2,7 +2,6 @@ package volume_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,43 +16,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 )
-
-// driverClaims is a plugin for claims. It hands persistent volumes of the type csi to a driver, and
-// leaves the other types, and the check that a claim is bound to its volume, to the default plugin. A
-// plugin for real volumes also checks their node affinity, and refuses the mode Block if it has only
-// file systems: the default plugin returns ErrUnsupported before such checks.
-type driverClaims struct {
-	volume.Claim
-	driver *shared
-}
-
-func (driverClaims) Name() string { return "example.com/claims" }
-
-func (p driverClaims) SetUp(ctx context.Context, req volume.SetUpRequest) (kruntime.Volume, error) {
-	if handle, err := os.ReadFile(filepath.Join(req.StateDir, "shared")); err == nil {
-		return p.driver.setUp(ctx, string(handle), req) // it does not change; the API server may be away
-	}
-	ready, err := p.Claim.SetUp(ctx, req)
-	if !errors.Is(err, volume.ErrUnsupported) {
-		return ready, err
-	}
-	claim, getErr := p.Claims.Claim(ctx, req.Pod.Namespace, req.Volume.PersistentVolumeClaim.ClaimName)
-	if getErr != nil {
-		return ready, getErr
-	}
-	pv, getErr := p.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
-	if getErr != nil {
-		return ready, getErr
-	}
-	if pv.Spec.CSI == nil {
-		return ready, err
-	}
-	return p.driver.setUp(ctx, pv.Spec.CSI.VolumeHandle, req)
-}
-
-func (p driverClaims) TearDown(ctx context.Context, req volume.TearDownRequest) error {
-	return p.driver.TearDown(ctx, req)
-}
 
 // driverVolumes has a claim for each persistent volume, of the same name.
 type driverVolumes map[string]v1.PersistentVolumeSource
@@ -75,6 +37,14 @@ func (d driverVolumes) PersistentVolume(_ context.Context, name string) (*v1.Per
 	return pv, nil
 }
 
+// managerOf returns a manager with a plugin for persistent volumes.
+func managerOf(t *testing.T, p volume.PersistentPlugin) *volume.Reconciler {
+	t.Helper()
+	m, err := volume.New(volume.Options{Persistent: []volume.PersistentPlugin{p}})
+	require.NoError(t, err)
+	return m
+}
+
 // A plugin of one's own can add a type of persistent volumes to those of the default plugin.
 func TestSharedVolumesBehindClaims(t *testing.T) {
 	forEachPublication(t, func(t *testing.T, bind bool) {
@@ -85,8 +55,10 @@ func TestSharedVolumesBehindClaims(t *testing.T) {
 			"nfs":   {NFS: &v1.NFSVolumeSource{}},
 		}
 		agent := func(volumes driverVolumes) *volume.Reconciler {
-			return managerWith(t, driverClaims{volume.Claim{Sources: volume.Sources{Claims: volumes}},
-				&shared{dir: dir, bind: bind}})
+			m, err := volume.New(volume.Options{Sources: volume.Sources{Claims: volumes},
+				Persistent: []volume.PersistentPlugin{&shared{dir: dir, bind: bind}}})
+			require.NoError(t, err)
+			return m
 		}
 		pod := func(name string, claims ...string) *v1.Pod {
 			p := testpod.New(name, testpod.Namespace("default"), testpod.UID(types.UID("uid-"+name)),

@@ -99,7 +99,7 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 // removeVolumes unmounts and removes what is left of the pod's volumes. What the
 // plugins remember goes last, so that they are called again if this fails.
 func (m *Reconciler) removeVolumes(ctx context.Context, ref runtime.PodRef, podDir string) error {
-	for _, sub := range []string{volumesDir, subPathsDir, stateDir} {
+	for _, sub := range []string{volumesDir, devicesDir, subPathsDir, stateDir} {
 		if err := m.before.step("remove %s", sub); err != nil {
 			return err
 		}
@@ -141,6 +141,9 @@ func (v foundVolume) remove(ctx context.Context) error {
 	if err := removeAll(ctx, v.Dir); err != nil {
 		return err
 	}
+	if err := os.Remove(v.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return removeAll(ctx, v.StateDir)
 }
 
@@ -148,13 +151,15 @@ func (v foundVolume) remove(ctx context.Context) error {
 // directory, in the order of their names.
 func findVolumes(podDir string) ([]foundVolume, error) {
 	var found []foundVolume
-	for _, top := range []string{volumesDir, stateDir} {
+	for _, top := range []string{volumesDir, devicesDir, stateDir} {
 		plugins, err := subdirs(filepath.Join(podDir, top))
 		if err != nil {
 			return nil, err
 		}
 		for _, escaped := range plugins {
-			names, err := subdirs(filepath.Join(podDir, top, escaped))
+			names, err := entriesOf(filepath.Join(podDir, top, escaped), func(e fs.DirEntry) bool {
+				return e.IsDir() || top == devicesDir // a device is a link
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -173,7 +178,10 @@ func findVolumes(podDir string) ([]foundVolume, error) {
 // subdirs returns the names of the directories in dir, without those that begin with
 // a dot: no volume has such a name. They are not looked into, as they may be mount
 // points of file systems that do not answer.
-func subdirs(dir string) ([]string, error) {
+func subdirs(dir string) ([]string, error) { return entriesOf(dir, fs.DirEntry.IsDir) }
+
+// entriesOf is subdirs for the entries that match.
+func entriesOf(dir string, match func(fs.DirEntry) bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -183,7 +191,7 @@ func subdirs(dir string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if match(e) && !strings.HasPrefix(e.Name(), ".") {
 			names = append(names, e.Name())
 		}
 	}

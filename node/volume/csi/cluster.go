@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -30,11 +31,15 @@ type Cluster interface {
 	// called are synced again when that changes.
 	Attached(ctx context.Context, volume v1.UniqueVolumeName, pod *v1.Pod) error
 	// Install publishes a driver: in the CSINode object, which it creates, and in an annotation and labels of the node.
-	// It is called again after a change.
+	// It is called again after a change. Its error wraps [ErrRefused] if it stays as long as the driver reports the
+	// same, such as for a label that the node has with another value.
 	Install(ctx context.Context, driver NodeDriver) error
 	// Uninstall removes a driver from both.
 	Uninstall(ctx context.Context, name string) error
 }
+
+// ErrRefused is wrapped by errors of [Cluster.Install] that stay as long as the driver reports the same.
+var ErrRefused = errors.New("refused by the cluster")
 
 // NodeDriver is what a driver reports of the node (NodeGetInfo).
 type NodeDriver struct {

@@ -1,8 +1,27 @@
 package csi
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Name is the name of the plugin, which is part of paths on disk and of names in the status of the node.
@@ -10,6 +29,381 @@ const Name = "kubernetes.io/csi"
 
 // separator is between driver and handle in the name of a volume (kubelet: volNameSep).
 const separator = "^"
+
+// DefaultCallTimeout is the default of [Options].CallTimeout (kubelet: csiTimeout).
+const DefaultCallTimeout = 2 * time.Minute
+
+// Options are the settings of [New]. The zero value is valid.
+type Options struct {
+	// CallTimeout is the limit for each call of a driver. Default: [DefaultCallTimeout].
+	CallTimeout time.Duration
+}
+
+// Plugin sets up the volumes of drivers that are registered with it. It is a [volume.PersistentPlugin], the
+// [plugins.Handler] of [plugins.TypeCSI], and a component of an agent. Make one with [New]. It is safe for concurrent
+// use.
+type Plugin struct {
+	volume.PersistentBase
+	cluster Cluster
+	rootDir string
+	timeout time.Duration
+	node    lifecycle.Node
+	drivers *drivers
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// inUse are the volumes that the node uses, by their names in its status.
+	inUse map[v1.UniqueVolumeName]struct{}
+	// inUseRead means that those of an earlier agent are among them.
+	inUseRead bool
+	// attached has what the controller of an attached volume hands to its driver, by the key of the volume.
+	attached map[string]map[string]string
+	// staged are the volumes that this agent has staged, by their keys.
+	staged map[string]struct{}
+	// waiting are the pods that wait for a driver, by its name, and republished the pods with volumes that are published
+	// again and again.
+	waiting     map[string]map[types.UID]struct{}
+	republished map[types.UID]struct{}
+}
+
+var (
+	_ volume.PersistentPlugin = (*Plugin)(nil)
+	_ plugins.Handler         = (*Plugin)(nil)
+	_ lifecycle.Joiner        = (*Plugin)(nil)
+	_ lifecycle.Runner        = (*Plugin)(nil)
+)
+
+// New returns the plugin of a node. rootDir is the root directory of the agent, an absolute path, below which are its
+// pods and, in plugins, what is staged. It does no I/O.
+func New(cluster Cluster, rootDir string, opts Options) (*Plugin, error) {
+	var errs []error
+	if cluster == nil {
+		errs = append(errs, errors.New("csi: the cluster is nil"))
+	}
+	if !filepath.IsAbs(rootDir) {
+		errs = append(errs, fmt.Errorf("csi: the root directory %q is not an absolute path", rootDir))
+	}
+	if opts.CallTimeout < 0 {
+		errs = append(errs, fmt.Errorf("csi: Options.CallTimeout is %v, which is negative", opts.CallTimeout))
+	}
+	if opts.CallTimeout == 0 {
+		opts.CallTimeout = DefaultCallTimeout
+	}
+	p := &Plugin{cluster: cluster, rootDir: rootDir, timeout: opts.CallTimeout, node: lifecycle.NopNode{},
+		inUse: map[v1.UniqueVolumeName]struct{}{}, attached: map[string]map[string]string{},
+		staged: map[string]struct{}{}, waiting: map[string]map[types.UID]struct{}{},
+		republished: map[types.UID]struct{}{}}
+	p.drivers = newDrivers(p)
+	return p, errors.Join(errs...)
+}
+
+// Name implements [volume.PersistentPlugin] and [lifecycle.Component].
+func (*Plugin) Name() string { return Name }
+
+// Join implements [lifecycle.Joiner].
+func (p *Plugin) Join(node lifecycle.Node) error {
+	p.node = node
+	return nil
+}
+
+// Run implements [lifecycle.Runner]. It publishes the registered drivers in the cluster, and reads which volumes are in
+// use.
+func (p *Plugin) Run(ctx context.Context) error {
+	p.readInUse()
+	return p.drivers.run(ctx)
+}
+
+// Supports implements [volume.PersistentPlugin].
+func (*Plugin) Supports(pv *v1.PersistentVolume) bool { return pv.Spec.CSI != nil }
+
+// Inline implements [volume.PersistentPlugin]. The handle of the volume is kubelet's (makeVolumeHandle).
+func (*Plugin) Inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume {
+	src := v.CSI
+	if src == nil {
+		return nil
+	}
+	pv := &v1.PersistentVolume{}
+	pv.Name = v.Name
+	pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{
+		Driver: src.Driver, VolumeHandle: "csi-" + hash(string(pod.UID)+v.Name), ReadOnly: ptr.Deref(src.ReadOnly, false),
+		FSType: ptr.Deref(src.FSType, ""), VolumeAttributes: src.VolumeAttributes,
+	}
+	if ref := src.NodePublishSecretRef; ref != nil {
+		pv.Spec.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: pod.Namespace, Name: ref.Name}
+	}
+	return pv
+}
+
+// Key implements [volume.PersistentPlugin].
+func (*Plugin) Key(pv *v1.PersistentVolume) string {
+	return pv.Spec.CSI.Driver + separator + pv.Spec.CSI.VolumeHandle
+}
+
+// Attach implements [volume.PersistentPlugin]. The order and the texts are kubelet's.
+func (p *Plugin) Attach(ctx context.Context, req volume.PersistentRequest) error {
+	if req.Inline {
+		return nil
+	}
+	src, key := req.Volume.Spec.CSI, p.Key(req.Volume)
+	object, err := p.driverObject(ctx, src.Driver)
+	if err != nil {
+		return err
+	}
+	if object != nil && !ptr.Deref(object.Spec.AttachRequired, true) {
+		return nil
+	}
+	p.use(UniqueName(src.Driver, src.VolumeHandle))
+	if err := p.cluster.Attached(ctx, UniqueName(src.Driver, src.VolumeHandle), req.Pod); err != nil {
+		return err
+	}
+	name := AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())
+	attachment, err := p.cluster.Attachment(ctx, name)
+	if err != nil {
+		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", src.VolumeHandle, name, err)
+	}
+	switch status := &attachment.Status; {
+	case attachment.DeletionTimestamp != nil:
+		return errors.New("volume attachment is being deleted")
+	case status.Attached:
+		p.mu.Lock()
+		p.attached[key] = status.AttachmentMetadata
+		p.mu.Unlock()
+		return nil
+	case status.AttachError != nil:
+		return errors.New(status.AttachError.Message)
+	}
+	return fmt.Errorf("volume %s is not attached for volume attachment %s", src.VolumeHandle, name)
+}
+
+// publishContext returns what the controller hands to the driver.
+func (p *Plugin) publishContext(key string) map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.attached[key]
+}
+
+// driverObject returns the CSIDriver object, or nil if there is none.
+func (p *Plugin) driverObject(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	object, err := p.cluster.Driver(ctx, name)
+	switch {
+	case err == nil:
+		return object, nil
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("reading the CSIDriver %s: %w", name, err)
+}
+
+// Stage implements [volume.PersistentPlugin].
+func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error {
+	if req.Inline {
+		return nil
+	}
+	d, err := p.driverFor(req.Pod, req.Volume.Spec.CSI.Driver)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	can, err := d.capabilities(ctx)
+	if err != nil || !can.stage {
+		return err
+	}
+	key := p.Key(req.Volume)
+	p.mu.Lock()
+	_, staged := p.staged[key]
+	p.mu.Unlock()
+	if staged { // for another pod
+		return p.record(req)
+	}
+	secrets, err := p.secrets(ctx, req.Volume.Spec.CSI.NodeStageSecretRef, "NodeStageSecretRef")
+	if err != nil {
+		return err
+	}
+	before, err := p.recordedAt(req)
+	if err != nil {
+		return err
+	}
+	if err := p.record(req); err != nil {
+		return err
+	}
+	made, err := p.makeStage(req)
+	if err == nil {
+		err = d.stage(ctx, can, req, p.stagePath(req), p.publishContext(key), secrets)
+	}
+	if err != nil {
+		if isFinal(err) { // nothing is staged, so that the end of the pod needs no driver
+			if made {
+				p.removeStage(req)
+			}
+			if !before {
+				p.removeRecord(req)
+			}
+		}
+		return err
+	}
+	p.mu.Lock()
+	p.staged[key] = struct{}{}
+	p.mu.Unlock()
+	return nil
+}
+
+// Publish implements [volume.PersistentPlugin].
+func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (volume.Published, error) {
+	var none volume.Published
+	src := req.Volume.Spec.CSI
+	object, err := p.driverObject(ctx, src.Driver)
+	if err != nil {
+		return none, err
+	}
+	if err := checkLifecycle(object, src.Driver, req.Inline); err != nil {
+		return none, err
+	}
+	d, err := p.driverFor(req.Pod, src.Driver)
+	if err != nil {
+		return none, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	can, err := d.capabilities(ctx)
+	if err != nil {
+		return none, err
+	}
+	call := publication{attributes: src.VolumeAttributes, context: p.publishContext(p.Key(req.Volume)),
+		readOnly: req.ReadOnly || req.Inline && src.ReadOnly}
+	if call.secrets, err = p.secrets(ctx, src.NodePublishSecretRef, "NodePublishSecretRef"); err != nil {
+		return none, err
+	}
+	if err := p.addPod(ctx, &call, object, req); err != nil {
+		return none, err
+	}
+	if can.stage && !req.Inline {
+		call.staging = p.stagePath(req)
+	}
+	before, err := p.recordedAt(req)
+	if err == nil {
+		err = p.record(req)
+	}
+	if err == nil {
+		call.target, err = p.makeTarget(req)
+	}
+	if err != nil {
+		return none, err
+	}
+	if err := d.publish(ctx, can, req, call); err != nil {
+		if isFinal(err) && !before {
+			p.removeRecord(req)
+		}
+		return none, err
+	}
+	out := volume.Published{
+		Volume:  runtime.Volume{HostPath: call.target, ReadOnly: call.readOnly, Relabel: !call.readOnly && !req.Block},
+		OfGroup: !can.mountGroup && !call.readOnly && ofGroup(object, req),
+		Again:   object != nil && ptr.Deref(object.Spec.RequiresRepublish, false),
+	}
+	if out.Again {
+		p.republish(req.Pod.UID)
+	}
+	if req.Block {
+		out.HostPath, err = req.Device, p.linkDevice(req, call.target)
+	}
+	return out, err
+}
+
+// Unpublish implements [volume.PersistentPlugin].
+func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) error {
+	r, err := p.read(req.Place)
+	if err != nil || r.Driver == "" {
+		return err
+	}
+	d, err := p.drivers.get(r.Driver)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	if err := d.unpublish(ctx, r.Handle, p.targetPath(req.Place, r.block)); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	delete(p.republished, req.Pod.UID)
+	p.mu.Unlock()
+	return p.removeTarget(req.Place, r.block)
+}
+
+// Unstage implements [volume.PersistentPlugin].
+func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error {
+	r, err := p.read(req.Place)
+	if err != nil || r.Driver == "" {
+		return err
+	}
+	if r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
+		ctx, cancel := context.WithTimeout(ctx, p.timeout)
+		defer cancel()
+		if err := p.unstage(ctx, r, filepath.Base(req.Dir)); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	delete(p.staged, req.Key)
+	delete(p.attached, req.Key)
+	p.mu.Unlock()
+	p.unuse(UniqueName(r.Driver, r.Handle))
+	return nil
+}
+
+// driverFor returns a registered driver. If there is none, the pod is synced when there is.
+func (p *Plugin) driverFor(pod *v1.Pod, name string) (*driver, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d, err := p.drivers.get(name)
+	if err == nil {
+		delete(p.waiting[name], pod.UID)
+		return d, nil
+	}
+	if p.waiting[name] == nil {
+		p.waiting[name] = map[types.UID]struct{}{}
+	}
+	p.waiting[name][pod.UID] = struct{}{}
+	return nil, err
+}
+
+// registered has the pods synced that wait for the driver.
+func (p *Plugin) registered(name string) {
+	p.mu.Lock()
+	pods := p.waiting[name]
+	delete(p.waiting, name)
+	p.mu.Unlock()
+	for uid := range pods {
+		p.node.Sync(uid)
+	}
+}
+
+// republish has the volumes of the pod published again and again.
+func (p *Plugin) republish(uid types.UID) {
+	p.mu.Lock()
+	p.republished[uid] = struct{}{}
+	p.mu.Unlock()
+	p.drivers.notify()
+}
+
+// republishes reports whether volumes are published again and again.
+func (p *Plugin) republishes() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.republished) > 0
+}
+
+// republishAll has the pods synced whose volumes are published again.
+func (p *Plugin) republishAll() {
+	p.mu.Lock()
+	pods := slices.Collect(maps.Keys(p.republished))
+	p.mu.Unlock()
+	for _, uid := range pods {
+		p.node.Sync(uid)
+	}
+}
 
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))

@@ -35,12 +35,90 @@ type Factory struct {
 	NoPath bool
 }
 
+// PersistentFactory makes plugins of one kind for persistent volumes.
+type PersistentFactory struct {
+	// New returns the plugin as it is after a start of the agent, as [Factory].New does.
+	New func(t *testing.T) volume.PersistentPlugin
+	// Volume is a persistent volume that the plugin supports. The pods of a test share it.
+	Volume *v1.PersistentVolume
+	// Pod is that of [Factory].
+	Pod *v1.Pod
+}
+
 // Suite runs all tests, each as a subtest with directories of its own. The plugin is
 // called through a [volume.Reconciler].
 func Suite(t *testing.T, f Factory) {
+	suite(t, func(t *testing.T) *env {
+		e := &env{T: t, factory: f}
+		var plugin volume.Plugin
+		e.newManager = func() (*volume.Reconciler, error) {
+			plugin = f.New(t)
+			e.plugin = plugin
+			return volume.New(volume.Options{Plugins: []volume.Plugin{plugin}, NoDefaultPlugins: true})
+		}
+		e.volumeName = f.Volume.Name
+		e.supports = func() bool { return plugin.Supports(&f.Volume) }
+		e.takeDown = func(place volume.Place) error {
+			return plugin.TearDown(t.Context(),
+				volume.TearDownRequest{Pod: ref("web"), Volume: f.Volume.Name, Place: place})
+		}
+		return e
+	})
+}
+
+// PersistentSuite is [Suite] for a plugin of persistent volumes. The pods have claims of the volume.
+func PersistentSuite(t *testing.T, f PersistentFactory) {
+	suite(t, func(t *testing.T) *env {
+		e := &env{T: t, factory: Factory{Pod: f.Pod, Volume: v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}
+		var plugin volume.PersistentPlugin
+		e.newManager = func() (*volume.Reconciler, error) {
+			plugin = f.New(t)
+			e.plugin = plugin
+			return volume.New(volume.Options{Persistent: []volume.PersistentPlugin{plugin},
+				Sources: volume.Sources{Claims: bound{f.Volume}}})
+		}
+		e.volumeName = f.Volume.Name
+		e.supports = func() bool { return plugin.Supports(f.Volume) }
+		e.takeDown = func(place volume.Place) error {
+			key, err := plugin.Find(place)
+			if err != nil {
+				return err
+			}
+			req := volume.UnpublishRequest{Pod: ref("web"), Key: key, Place: place}
+			if err := plugin.Unpublish(t.Context(), req); err != nil {
+				return err
+			}
+			if err := place.Unmount(); err != nil {
+				return err
+			}
+			return plugin.Unstage(t.Context(), req)
+		}
+		return e
+	})
+}
+
+// bound has a claim for each name, which is bound to the volume.
+type bound struct{ volume *v1.PersistentVolume }
+
+func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	claim := &v1.PersistentVolumeClaim{}
+	claim.Namespace, claim.Name, claim.UID = namespace, name, types.UID(name)
+	claim.Spec.VolumeName, claim.Status.Phase = b.volume.Name, v1.ClaimBound
+	return claim, nil
+}
+
+func (b bound) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+	pv := b.volume.DeepCopy()
+	pv.Spec.ClaimRef = &v1.ObjectReference{UID: "data"}
+	return pv, nil
+}
+
+func suite(t *testing.T, newEnv func(t *testing.T) *env) {
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {
-			e := &env{T: t, factory: f, dir: t.TempDir()}
+			e := newEnv(t)
+			e.dir = t.TempDir()
 			e.restart()
 			c.run(e)
 			for _, name := range []string{"web", "db"} { // so that nothing is left mounted
@@ -77,16 +155,22 @@ type env struct {
 	*testing.T
 	factory Factory
 	dir     string
-	plugin  volume.Plugin
+	plugin  interface{ Name() string }
 	manager *volume.Reconciler
+	// newManager makes the plugin and its manager.
+	newManager func() (*volume.Reconciler, error)
+	// volumeName is the name of the volume in paths.
+	volumeName string
+	supports   func() bool
+	// takeDown takes the volume of pod "web" down, without the manager.
+	takeDown func(place volume.Place) error
 }
 
 // restart forgets all that is in memory.
 func (e *env) restart() {
 	e.Helper()
-	e.plugin = e.factory.New(e.T)
 	var err error
-	e.manager, err = volume.New(volume.Options{Plugins: []volume.Plugin{e.plugin}, NoDefaultPlugins: true})
+	e.manager, err = e.newManager()
 	require.NoError(e, err)
 }
 
@@ -158,13 +242,15 @@ func (e *env) tearDown(pod string) {
 
 // place is where the manager has the pod's volume.
 func (e *env) place(pod string) volume.Place {
-	return volume.PlaceOf(e.podDir(pod), e.plugin.Name(), e.factory.Volume.Name)
+	return volume.PlaceOf(e.podDir(pod), e.plugin.Name(), e.volumeName)
 }
 
 func (e *env) name() {
 	assert.Empty(e, validation.IsQualifiedName(e.plugin.Name()))
-	assert.Equal(e, e.plugin.Name(), e.factory.New(e.T).Name(), "volumes are found by it after a restart")
-	assert.True(e, e.plugin.Supports(&e.factory.Volume))
+	name := e.plugin.Name()
+	e.restart()
+	assert.Equal(e, name, e.plugin.Name(), "volumes are found by it after a restart")
+	assert.True(e, e.supports())
 }
 
 func (e *env) setUpTwice() {
@@ -287,9 +373,8 @@ func (e *env) tearDownAfterRestart() {
 // tearDownTwice is a crash after TearDown and before its directories were removed.
 func (e *env) tearDownTwice() {
 	e.setUp("web")
-	req := volume.TearDownRequest{Pod: ref("web"), Volume: e.factory.Volume.Name, Place: e.place("web")}
-	require.NoError(e, e.plugin.TearDown(e.Context(), req))
-	require.NoError(e, e.plugin.TearDown(e.Context(), req))
+	require.NoError(e, e.takeDown(e.place("web")))
+	require.NoError(e, e.takeDown(e.place("web")))
 	e.restart()
 	e.tearDown("web")
 }

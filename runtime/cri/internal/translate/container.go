@@ -16,9 +16,9 @@ import (
 // context is for the callbacks.
 func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig, error) {
 	c := in.Spec
-	if len(c.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("volumeDevice %q of container %q: block devices are not supported",
-			c.VolumeDevices[0].Name, c.Name)
+	blocks, err := blockDevices(in)
+	if err != nil {
+		return nil, err
 	}
 	env, err := containerEnv(ctx, in)
 	if err != nil {
@@ -68,7 +68,7 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 		WorkingDir:  c.WorkingDir,
 		Envs:        env.keyValues(),
 		Mounts:      mounted,
-		Devices:     devices(in.Edits.Devices),
+		Devices:     append(blocks, devices(in.Edits.Devices)...),
 		CDIDevices:  cdiDevices(in.Edits.CDIDevices),
 		Labels:      crimeta.ContainerLabels(in.Pod.Spec, c),
 		Annotations: annotations,
@@ -82,6 +82,22 @@ func ContainerConfig(ctx context.Context, in *Container) (*criv1.ContainerConfig
 			SecurityContext: security,
 		},
 	}, nil
+}
+
+// blockDevices returns the volumes that the container uses as devices.
+func blockDevices(in *Container) (out []*criv1.Device, err error) {
+	for _, d := range in.Spec.VolumeDevices {
+		volume, ok := in.Volumes[d.Name]
+		if !ok || volume.HostPath == "" {
+			return nil, fmt.Errorf("volumeDevice %q of container %q: there is no such device", d.Name, in.Spec.Name)
+		}
+		permissions := "mrw"
+		if volume.ReadOnly {
+			permissions = "r" // as in kubelet
+		}
+		out = append(out, &criv1.Device{HostPath: volume.HostPath, ContainerPath: d.DevicePath, Permissions: permissions})
+	}
+	return out, nil
 }
 
 // devices returns the devices in the form of CRI.

@@ -1,0 +1,363 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/safefile"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// All paths and files are kubelet's, so that either finds the volumes of the other:
+//
+//	plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/vol_data.json  what is staged
+//	plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/globalmount    where
+//	pods/<uid>/volumes/kubernetes.io~csi/<volume>/vol_data.json              what is published
+//	pods/<uid>/volumes/kubernetes.io~csi/<volume>/mount                      where
+//
+// and those of block volumes:
+//
+//	plugins/kubernetes.io/csi/volumeDevices/<volume>/data/vol_data.json      what is staged and published
+//	plugins/kubernetes.io/csi/volumeDevices/staging/<volume>                 where it is staged
+//	plugins/kubernetes.io/csi/volumeDevices/publish/<volume>/<uid>           where it is published
+//	plugins/kubernetes.io/csi/volumeDevices/<volume>/dev/<uid>               kubelet's own mount of the device
+//	pods/<uid>/volumeDevices/kubernetes.io~csi/<volume>                      a link to the device
+const (
+	dataFile   = "vol_data.json"
+	mountDir   = "mount"
+	globalDir  = "globalmount"
+	devicesDir = "volumeDevices"
+	dataDir    = "data"
+	stagingDir = "staging"
+	publishDir = "publish"
+	mapDir     = "dev"
+)
+
+// record is the content of a file vol_data.json.
+type record struct {
+	Name       string `json:"specVolID,omitempty"`
+	Handle     string `json:"volumeHandle"`
+	Driver     string `json:"driverName"`
+	Node       string `json:"nodeName,omitempty"`
+	Attachment string `json:"attachmentID,omitempty"`
+	Mode       string `json:"volumeLifecycleMode,omitempty"`
+	// block is whether the file is that of a block volume.
+	block bool
+}
+
+// maxRecord is the limit for a file vol_data.json, in bytes. Handles have no limit in the API but that of the object.
+const maxRecord = 1 << 20
+
+// readRecord reads a file vol_data.json. A file that is missing, and one that cannot be used, such as one that kubelet
+// was writing when the power went, is an empty record.
+func readRecord(file string) (r record, err error) {
+	data, err := safefile.ReadFile(file, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	if err != nil {
+		return record{}, err
+	}
+	if json.Unmarshal(data, &r) != nil || r.Driver == "" || r.Handle == "" {
+		return record{}, nil
+	}
+	return r, nil
+}
+
+// read returns the record of a volume of a pod.
+func (p *Plugin) read(place volume.Place) (record, error) {
+	r, err := readRecord(filepath.Join(place.Dir, dataFile))
+	if err != nil || r.Driver != "" {
+		return r, err
+	}
+	r, err = readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
+	r.block = true
+	return r, err
+}
+
+// Find implements [volume.PersistentPlugin].
+func (p *Plugin) Find(place volume.Place) (string, error) {
+	r, err := p.read(place)
+	if err != nil || r.Driver == "" {
+		return "", err
+	}
+	return r.Driver + separator + r.Handle, nil
+}
+
+// Published implements [volume.PersistentPlugin].
+func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
+	r, err := p.read(place)
+	if err != nil || r.Driver == "" {
+		return nil, err
+	}
+	if r.block {
+		if _, err := os.Stat(place.Device); err != nil {
+			return nil, err
+		}
+		return &volume.Published{Volume: runtime.Volume{HostPath: place.Device}}, nil
+	}
+	target := p.targetPath(place, false)
+	mounted, err := volume.Place{Dir: target}.Mounted()
+	if err != nil || !mounted {
+		return nil, err
+	}
+	return &volume.Published{Volume: runtime.Volume{HostPath: target, Relabel: true}}, nil
+}
+
+func (p *Plugin) dir(elem ...string) string {
+	return filepath.Join(append([]string{p.rootDir, "plugins", Name}, elem...)...)
+}
+
+// blockDir is the directory of a block volume.
+func (p *Plugin) blockDir(place volume.Place) string {
+	return p.dir(devicesDir, filepath.Base(place.Dir))
+}
+
+func (p *Plugin) recordPath(req volume.PersistentRequest) string {
+	if req.Block {
+		return filepath.Join(p.blockDir(req.Place), dataDir, dataFile)
+	}
+	return filepath.Join(req.Dir, dataFile)
+}
+
+// recordedAt reports whether there is a record of the volume.
+func (p *Plugin) recordedAt(req volume.PersistentRequest) (bool, error) {
+	r, err := readRecord(p.recordPath(req))
+	return r.Driver != "", err
+}
+
+// record writes the record of the volume, unless it is there.
+func (p *Plugin) record(req volume.PersistentRequest) error {
+	src, path := req.Volume.Spec.CSI, p.recordPath(req)
+	r := record{Name: req.Volume.Name, Handle: src.VolumeHandle, Driver: src.Driver, Node: p.node.NodeName(),
+		Attachment: AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())}
+	if !req.Block {
+		r.Mode = string(lifecycleOf(req.Inline))
+	}
+	switch there, err := readRecord(path); {
+	case err != nil:
+		return err
+	case there.Driver != "" && (there.Driver != r.Driver || there.Handle != r.Handle):
+		return fmt.Errorf("%s is of the volume %s of driver %s: take that volume down first", path, there.Handle,
+			there.Driver)
+	case there == r:
+		return nil
+	}
+	return writeRecord(path, r)
+}
+
+func writeRecord(path string, r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return safefile.Write(path, append(data, '\n'))
+}
+
+// removeRecord removes the record of a volume that the driver has not touched, with the directories that are empty
+// then. What cannot be removed is removed at the end of the pod.
+func (p *Plugin) removeRecord(req volume.PersistentRequest) {
+	path := p.recordPath(req)
+	if req.Block { // another pod may use it
+		if err := os.Remove(filepath.Join(p.dir(devicesDir, publishDir, req.Volume.Name))); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+	_ = os.Remove(path)
+	_ = os.Remove(filepath.Dir(path))
+	if req.Block {
+		_ = os.Remove(p.blockDir(req.Place))
+	}
+}
+
+// stagePath is where a volume is staged.
+func (p *Plugin) stagePath(req volume.PersistentRequest) string {
+	if req.Block {
+		return p.dir(devicesDir, stagingDir, req.Volume.Name)
+	}
+	return p.globalPath(req.Volume.Spec.CSI.Driver, req.Volume.Spec.CSI.VolumeHandle)
+}
+
+func (p *Plugin) globalPath(driver, handle string) string {
+	return p.dir(driver, hash(handle), globalDir)
+}
+
+// makeStage makes the directory in which a volume is staged. made means that it was not there.
+func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) {
+	path := p.stagePath(req)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return false, err
+	}
+	err = os.Mkdir(path, 0o750)
+	made = err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	if req.Block {
+		return made, nil
+	}
+	src := req.Volume.Spec.CSI
+	return made, writeRecord(filepath.Join(filepath.Dir(path), dataFile),
+		record{Handle: src.VolumeHandle, Driver: src.Driver})
+}
+
+// removeStage removes a directory in which nothing was staged.
+func (p *Plugin) removeStage(req volume.PersistentRequest) {
+	path := p.stagePath(req)
+	if os.Remove(path) == nil && !req.Block {
+		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
+		_ = os.Remove(filepath.Dir(path))
+	}
+}
+
+// targetPath is where a volume is published for a pod.
+func (p *Plugin) targetPath(place volume.Place, block bool) string {
+	if block {
+		uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(place.StateDir))))
+		return p.dir(devicesDir, publishDir, filepath.Base(place.Dir), uid)
+	}
+	return filepath.Join(place.Dir, mountDir)
+}
+
+// makeTarget makes the directory above the path at which a volume is published. The path itself is the driver's.
+func (p *Plugin) makeTarget(req volume.PersistentRequest) (string, error) {
+	target := p.targetPath(req.Place, req.Block)
+	return target, os.MkdirAll(filepath.Dir(target), 0o750)
+}
+
+// linkDevice makes the link to the published device.
+func (p *Plugin) linkDevice(req volume.PersistentRequest, target string) error {
+	if at, err := os.Readlink(req.Device); err == nil && at == target {
+		return nil
+	}
+	if err := os.Remove(req.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(target, req.Device)
+}
+
+// removeTarget removes what the driver has left of a publication: the driver removes the path itself, but some do not.
+func (p *Plugin) removeTarget(place volume.Place, block bool) error {
+	target := p.targetPath(place, block)
+	at := volume.Place{Dir: target}
+	if err := at.Unmount(); err != nil {
+		return err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the driver has left something at the path of the volume: %w", err)
+	}
+	if !block {
+		return nil
+	}
+	if err := os.Remove(place.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return p.removeMap(place, filepath.Base(target))
+}
+
+// removeMap removes the mount of the device that a kubelet has made for the pod.
+func (p *Plugin) removeMap(place volume.Place, uid string) error {
+	path := filepath.Join(p.blockDir(place), mapDir, uid)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := detachLoops(path); err != nil {
+		return err
+	}
+	if err := (volume.Place{Dir: path}).Unmount(); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// unstage unstages a volume that no pod uses, and removes its files. Nothing is to be done if its staging path is
+// missing.
+func (p *Plugin) unstage(ctx context.Context, r record, name string) error {
+	path := p.globalPath(r.Driver, r.Handle)
+	if r.block {
+		path = p.dir(devicesDir, stagingDir, name)
+	}
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		if err := p.unstageAt(ctx, r, path); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if !r.block {
+		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
+		return gone(os.Remove(filepath.Dir(path)))
+	}
+	_ = os.Remove(p.dir(devicesDir, publishDir, name))
+	dir := p.dir(devicesDir, name)
+	_ = os.Remove(filepath.Join(dir, mapDir))
+	_ = os.Remove(filepath.Join(dir, dataDir, dataFile))
+	_ = os.Remove(filepath.Join(dir, dataDir))
+	return gone(os.Remove(dir))
+}
+
+func (p *Plugin) unstageAt(ctx context.Context, r record, path string) error {
+	d, err := p.drivers.get(r.Driver)
+	if err != nil {
+		return err
+	}
+	can, err := d.capabilities(ctx)
+	if err != nil {
+		return err
+	}
+	if can.stage {
+		if err := d.unstage(ctx, r.Handle, path); err != nil {
+			return err
+		}
+	}
+	at := volume.Place{Dir: path}
+	if err := at.Unmount(); err != nil {
+		return err
+	}
+	return gone(os.Remove(path))
+}
+
+// gone is nil if err says that there is nothing.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// recordsBelow calls f with the record of each volume that is published or staged on the node.
+func (p *Plugin) recordsBelow(f func(r record)) error {
+	var errs []error
+	for _, pattern := range []string{
+		filepath.Join(p.rootDir, "pods", "*", "volumes", "kubernetes.io~csi", "*", dataFile),
+		p.dir("*", "*", dataFile),
+		p.dir(devicesDir, "*", dataDir, dataFile),
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			r, err := readRecord(file)
+			if err != nil {
+				errs = append(errs, err)
+			} else if r.Driver != "" && r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
+				f(r)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kubeletkit/kubeletkit/node/volume"
+)
+
+// Stats implements [volume.PersistentPlugin]. It asks the driver, if that reports usage.
+func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1alpha1.FsStats, err error) {
+	r, err := p.read(place)
+	if err != nil {
+		return stats, err
+	}
+	d, err := p.drivers.get(r.Driver)
+	if err != nil {
+		return stats, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	can, err := d.capabilities(ctx)
+	if err != nil {
+		return stats, err
+	}
+	if !can.stats {
+		return stats, volume.ErrUnsupported
+	}
+	answer, err := d.node.NodeGetVolumeStats(ctx, &csipb.NodeGetVolumeStatsRequest{VolumeId: r.Handle,
+		VolumePath: p.targetPath(place, r.block)})
+	if err != nil {
+		return stats, fmt.Errorf("CSI driver %s: usage of volume %s: %w", r.Driver, r.Handle, err)
+	}
+	if len(answer.GetUsage()) == 0 {
+		return stats, fmt.Errorf("CSI driver %s: usage of volume %s: the answer is empty", r.Driver, r.Handle)
+	}
+	stats.Time = metav1.Now()
+	for _, u := range answer.GetUsage() {
+		available, total, used := size(u.GetAvailable()), size(u.GetTotal()), size(u.GetUsed())
+		switch u.GetUnit() {
+		case csipb.VolumeUsage_BYTES:
+			stats.AvailableBytes, stats.CapacityBytes, stats.UsedBytes = available, total, used
+		case csipb.VolumeUsage_INODES:
+			stats.InodesFree, stats.Inodes, stats.InodesUsed = available, total, used
+		}
+	}
+	return stats, nil
+}
+
+func size(n int64) *uint64 { return new(uint64(max(n, 0))) }
+
+// Expand implements [volume.PersistentPlugin].
+func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) (resource.Quantity, error) {
+	want := req.Volume.Spec.Capacity["storage"]
+	src := req.Volume.Spec.CSI
+	d, err := p.driverFor(req.Pod, src.Driver)
+	if err != nil {
+		return want, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	can, err := d.capabilities(ctx)
+	if err != nil {
+		return want, err
+	}
+	if !can.expand {
+		return want, fmt.Errorf("NodeExpand is not supported by the CSI driver %s: %w", src.Driver, volume.ErrUnsupported)
+	}
+	secrets, err := p.secrets(ctx, src.NodeExpandSecretRef, "NodeExpandSecretRef")
+	if err != nil {
+		return want, err
+	}
+	call := &csipb.NodeExpandVolumeRequest{VolumeId: src.VolumeHandle, VolumePath: p.targetPath(req.Place, req.Block),
+		CapacityRange: &csipb.CapacityRange{RequiredBytes: want.Value()}, VolumeCapability: capability(can, req),
+		Secrets: secrets}
+	if can.stage {
+		call.StagingTargetPath = p.stagePath(req)
+	}
+	answer, err := d.node.NodeExpandVolume(ctx, call)
+	if err != nil {
+		return want, fmt.Errorf("failed to expand the volume: %w", err)
+	}
+	if bytes := answer.GetCapacityBytes(); bytes > 0 {
+		return *resource.NewQuantity(bytes, resource.BinarySI), nil
+	}
+	return want, nil
+}

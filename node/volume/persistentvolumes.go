@@ -1,0 +1,338 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// persistentVolumes are the volumes of a node that a [PersistentPlugin] sets up: a lock for each, and the pods that use
+// it. Both are in memory; the users are read from the directories of the pods when they are needed first.
+type persistentVolumes struct {
+	plugins []PersistentPlugin
+	before  steps
+	event   runtime.EventFunc
+	// locks has a lock for each key.
+	locks *pathLocks
+
+	mu sync.Mutex
+	// users are the users of each volume that is on disk, by its key. A user is the state directory of a place. They
+	// are added before anything of the volume is made on disk, and removed after its last trace.
+	users map[string]map[string]struct{}
+	// unread are the directories of pods whose volumes could not be read, nil before the first attempt.
+	unread map[string]error
+	// keys are those of the places that this agent has set up, ready the volumes that it has published, both by the state
+	// directory of the place.
+	keys  map[string]string
+	ready map[string]Published
+}
+
+func newPersistentVolumes(plugins []PersistentPlugin, before steps, event runtime.EventFunc) *persistentVolumes {
+	return &persistentVolumes{plugins: plugins, before: before, event: event, locks: newPathLocks(),
+		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{}}
+}
+
+// pluginOf returns the plugin of a persistent volume, or nil.
+func (s *persistentVolumes) pluginOf(pv *v1.PersistentVolume) PersistentPlugin {
+	if s == nil {
+		return nil
+	}
+	for _, p := range s.plugins {
+		if p.Supports(pv) {
+			return p
+		}
+	}
+	return nil
+}
+
+// keyOf distinguishes the keys of plugins.
+func keyOf(p PersistentPlugin, key string) string { return p.Name() + " " + key }
+
+// setUp makes the volume ready for the pod.
+func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
+	req PersistentRequest) (ready runtime.Volume, err error) {
+	key := keyOf(p, p.Key(req.Volume))
+	unlock, err := s.locks.lockKey(ctx, key)
+	if err != nil {
+		return ready, &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: fmt.Errorf("another pod sets up the volume: %w", err)}
+	}
+	defer unlock()
+	s.mu.Lock()
+	published, found := s.ready[req.StateDir]
+	s.mu.Unlock()
+	if found && !published.Again {
+		return published.Volume, nil
+	}
+	if err := s.use(key, req); err != nil {
+		return ready, err
+	}
+	published, err = s.publish(ctx, p, req)
+	if err == nil {
+		s.mu.Lock()
+		s.ready[req.StateDir] = published
+		s.mu.Unlock()
+		return published.Volume, nil
+	}
+	earlier, findErr := p.Published(req.Place)
+	if findErr != nil || earlier == nil {
+		return ready, err
+	}
+	return earlier.Volume, &OutdatedError{err}
+}
+
+// use makes the pod a user of the volume, if it may be one.
+func (s *persistentVolumes) use(key string, req PersistentRequest) error {
+	pod := req.podDir()
+	if modes := req.Volume.Spec.AccessModes; len(modes) == 1 && modes[0] == v1.ReadWriteOncePod {
+		// As in kubelet, but the other pod counts until its volume is unstaged.
+		users, err := s.usersOf(filepath.Dir(pod), key)
+		if err != nil {
+			return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
+		}
+		for _, user := range users {
+			if other := (Place{StateDir: user}).podDir(); other != pod {
+				return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: fmt.Errorf("volume uses the ReadWriteOncePod access mode "+
+					"and is already in use by another pod, that with the UID %s", filepath.Base(other))}
+			}
+		}
+	}
+	s.mu.Lock()
+	s.add(key, req.StateDir)
+	s.keys[req.StateDir] = key
+	s.mu.Unlock()
+	dirs := []string{req.StateDir, filepath.Dir(req.Dir)}
+	if req.Block {
+		dirs[1] = filepath.Dir(req.Device)
+	}
+	if err := s.before.step("make the directories of the volume"); err != nil {
+		return err
+	}
+	for _, dir := range dirs { // that of the state first, so that the volume is taken down after a crash
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
+		}
+	}
+	return nil
+}
+
+// add adds a user of a volume. mu is locked.
+func (s *persistentVolumes) add(key, stateDir string) {
+	if s.users[key] == nil {
+		s.users[key] = map[string]struct{}{}
+	}
+	s.users[key][stateDir] = struct{}{}
+}
+
+// remove removes a user of a volume.
+func (s *persistentVolumes) remove(key, stateDir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ready, stateDir)
+	delete(s.keys, stateDir)
+	delete(s.users[key], stateDir)
+	if len(s.users[key]) == 0 {
+		delete(s.users, key)
+	}
+}
+
+// publish attaches, stages and publishes the volume.
+func (s *persistentVolumes) publish(ctx context.Context, p PersistentPlugin,
+	req PersistentRequest) (published Published, err error) {
+	for _, step := range []struct {
+		// name is kubelet's.
+		name string
+		do   func() error
+	}{
+		{"WaitForAttach", func() error { return p.Attach(ctx, req) }},
+		{"MountDevice", func() error { return p.Stage(ctx, req) }},
+		{"SetUp", func() (err error) {
+			published, err = p.Publish(ctx, req)
+			if err == nil && published.OfGroup && !req.Block {
+				err = s.give(ctx, req, published.HostPath)
+			}
+			return err
+		}},
+	} {
+		if err := s.before.step("%s", step.name); err != nil {
+			return published, err
+		}
+		if err := runtime.Recover(step.do); err != nil {
+			if unprocessed := (*processError)(nil); errors.As(err, &unprocessed) {
+				return published, err
+			}
+			return published, &mountError{step: step.name, volume: req.Volume.Name, err: err, block: req.Block}
+		}
+	}
+	return published, nil
+}
+
+// give gives the files to the fsGroup of the pod. Unlike those of a local volume, they are also given if another pod
+// uses the volume, as in kubelet.
+func (s *persistentVolumes) give(ctx context.Context, req PersistentRequest, dir string) error {
+	a := accessOf(req.Pod)
+	if a.gid < 0 || req.ReadOnly {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if keepsFiles(req.Pod, info, a.gid) {
+		return nil
+	}
+	if err := giveFiles(ctx, req.Pod, dir, a.gid, s.event); err != nil {
+		return fmt.Errorf("applyFSGroup failed for vol %s: %w", req.Volume.Name, err)
+	}
+	return nil
+}
+
+// tearDown takes down the volume at the place. It is called until it succeeds, and then the manager removes the traces
+// of the volume in the directory of the pod.
+func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, req TearDownRequest) error {
+	found, err := p.Find(req.Place)
+	if err != nil {
+		return err
+	}
+	if found == "" { // it was not staged
+		s.mu.Lock()
+		key := s.keys[req.StateDir]
+		s.mu.Unlock()
+		s.remove(key, req.StateDir)
+		return nil
+	}
+	key := keyOf(p, found)
+	unlock, err := s.locks.lockKey(ctx, key)
+	if err != nil {
+		return fmt.Errorf("another pod sets up the volume: %w", err)
+	}
+	defer unlock()
+	s.mu.Lock()
+	delete(s.ready, req.StateDir)
+	s.mu.Unlock()
+	if err := s.before.step("unpublish"); err != nil {
+		return err
+	}
+	last := UnpublishRequest{Pod: req.Pod, Key: found, Place: req.Place}
+	if err := p.Unpublish(ctx, last); err != nil {
+		return fmt.Errorf("UnmountVolume.TearDown failed: %w", err)
+	}
+	if err := req.Unmount(); err != nil {
+		return err
+	}
+	users, err := s.usersOf(filepath.Dir(req.podDir()), key)
+	if err != nil {
+		return err
+	}
+	if others := slices.DeleteFunc(users, func(u string) bool { return u == req.StateDir }); len(others) == 0 {
+		if err := s.before.step("unstage"); err != nil {
+			return err
+		}
+		if err := p.Unstage(ctx, last); err != nil {
+			return fmt.Errorf("UnmountDevice failed: %w", err)
+		}
+	}
+	s.remove(key, req.StateDir)
+	return nil
+}
+
+// usersOf returns the users of a volume among the pods of the directory. It fails while volumes of any pod cannot be
+// read: such a pod may be a user.
+func (s *persistentVolumes) usersOf(podsDir, key string) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unread == nil || len(s.unread) > 0 {
+		if err := s.readUsers(podsDir); err != nil {
+			return nil, fmt.Errorf("finding the pods that use the volume: %w", err)
+		}
+	}
+	var users []string
+	for user := range s.users[key] {
+		users = append(users, user)
+	}
+	return users, nil
+}
+
+// readUsers reads the users of all volumes from the directories of pods, or from those that could not be read before.
+func (s *persistentVolumes) readUsers(podsDir string) error {
+	first := s.unread == nil
+	if first {
+		entries, err := os.ReadDir(podsDir)
+		if err != nil {
+			return err
+		}
+		s.unread = map[string]error{}
+		for _, e := range entries {
+			if e.IsDir() {
+				s.unread[filepath.Join(podsDir, e.Name())] = nil
+			}
+		}
+	}
+	var errs []error
+	for dir := range s.unread {
+		err := s.readPod(dir)
+		if err == nil {
+			delete(s.unread, dir)
+			continue
+		}
+		s.unread[dir] = err
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *persistentVolumes) readPod(dir string) error {
+	found, err := findVolumes(dir)
+	if err != nil {
+		return err
+	}
+	for _, v := range found {
+		i := slices.IndexFunc(s.plugins, func(p PersistentPlugin) bool { return p.Name() == v.plugin })
+		if i < 0 {
+			continue
+		}
+		key, err := s.plugins[i].Find(v.Place)
+		if err != nil {
+			return fmt.Errorf("volume %s of the pod with the UID %s: %w", v.name, filepath.Base(dir), err)
+		}
+		if key == "" {
+			continue
+		}
+		s.add(keyOf(s.plugins[i], key), v.StateDir)
+	}
+	return nil
+}
+
+// ofPlugin is the [Plugin] for the volumes of a [PersistentPlugin]: for those in the specs of pods, and for the end of
+// all of them.
+type ofPlugin struct {
+	PersistentPlugin
+	volumes *persistentVolumes
+}
+
+var _ Plugin = ofPlugin{}
+
+// Supports implements [Plugin].
+func (p ofPlugin) Supports(v *v1.Volume) bool { return p.PersistentPlugin.Inline(&v1.Pod{}, v) != nil }
+
+// SetUp implements [Plugin].
+func (p ofPlugin) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
+	pv := p.Inline(req.Pod, req.Volume)
+	if pv == nil {
+		return runtime.Volume{}, unsupported(req.Volume.Name, typeOf(req.Volume))
+	}
+	return p.volumes.setUp(ctx, p.PersistentPlugin, PersistentRequest{Pod: req.Pod, Volume: pv, Inline: true,
+		Place: req.Place})
+}
+
+// TearDown implements [Plugin].
+func (p ofPlugin) TearDown(ctx context.Context, req TearDownRequest) error {
+	return p.volumes.tearDown(ctx, p.PersistentPlugin, req)
+}
