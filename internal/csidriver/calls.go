@@ -61,6 +61,9 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	method, request := path.Base(info.FullMethod), req.(proto.Message)
 	answered := d.record(Call{Method: method, Request: proto.Clone(request)})
 	response, err := d.answer(ctx, method, request, handler)
+	if err != nil && method == "NodeStageVolume" {
+		d.unanswered(volumeID(request))
+	}
 	answered(status.Code(err))
 	if d.opts.After != nil {
 		message, _ := response.(proto.Message)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -61,7 +63,7 @@ func (d *Driver) prepare(ctx context.Context, v *volume, a access) (source strin
 	if err := d.grow(v.ID, v.Capacity); err != nil {
 		return "", err
 	}
-	if d.opts.Links || !hasLoopDevices() && a.Block {
+	if !d.devices() {
 		return image, nil
 	}
 	device, err := attachLoop(image)
@@ -85,6 +87,17 @@ func (d *Driver) prepare(ctx context.Context, v *volume, a access) (source strin
 		}
 	}
 	return base, mountDevice(device, base, d.opts.FileSystem)
+}
+
+// devices reports whether images are attached to loop devices. Those of file systems must be.
+func (d *Driver) devices() bool {
+	return !d.opts.Links && (d.opts.FileSystem != "" || hasLoopDevices())
+}
+
+// onDevice reports whether an image is attached.
+func onDevice(image string) bool {
+	device, err := loopOf(image)
+	return err == nil && device != ""
 }
 
 // discard ends what prepare has made. The content stays.
@@ -251,4 +264,20 @@ func measure(dir string, capacity int64) (bytes, inodes usage, err error) {
 	bytes.total, bytes.available = capacity, max(0, capacity-bytes.used)
 	inodes.total, inodes.available = maxInodes, max(0, maxInodes-inodes.used)
 	return bytes, inodes, err
+}
+
+// LoseMounts undoes what was published and staged as the end of the node does: without a call, and with the state as it
+// was. No call may be under way.
+func (d *Driver) LoseMounts() error {
+	var err error
+	for _, v := range d.volumes.list() {
+		for _, target := range slices.Sorted(maps.Keys(v.Targets)) {
+			err = errors.Join(err, d.displace(target, false))
+		}
+		if v.Staged != nil && !v.Staged.Access.Block {
+			err = errors.Join(err, d.displace(v.Staged.Path, true))
+		}
+		err = errors.Join(err, d.discard(v.ID))
+	}
+	return err
 }

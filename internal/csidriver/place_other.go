@@ -16,6 +16,8 @@ func unmount(string) error { return errors.ErrUnsupported }
 
 func mountedFrom(_, _ string) bool { return false }
 
+func loopOf(string) (string, error) { return "", nil }
+
 func attachLoop(string) (string, error) { return "", errors.ErrUnsupported }
 
 func detachLoop(string) error { return nil }

@@ -41,6 +41,8 @@ type attachment struct {
 type stage struct {
 	Path   string
 	Access access
+	// Done means that the CO was told of it.
+	Done bool
 }
 
 type publication struct {
