@@ -1,0 +1,123 @@
+package csidriver
+
+import (
+	"context"
+	"path"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Call is a call that was made, of any of the services.
+type Call struct {
+	// Method is the name of the method, such as "NodeStageVolume".
+	Method string
+	// Request is what the CO has sent, with the secrets. It must not be changed.
+	Request proto.Message
+	// Done means that there is an answer, with the code.
+	Done bool
+	Code codes.Code
+}
+
+// VolumeID returns the ID of the volume that the call is about, or "".
+func (c Call) VolumeID() string { return volumeID(c.Request) }
+
+func volumeID(request any) string {
+	if r, ok := request.(interface{ GetVolumeId() string }); ok {
+		return r.GetVolumeId()
+	}
+	return ""
+}
+
+// Calls returns the calls that were made, in the order in which they came.
+func (d *Driver) Calls() []Call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]Call(nil), d.calls...)
+}
+
+// ForgetCalls removes the calls that were made.
+func (d *Driver) ForgetCalls() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = nil
+}
+
+// Count returns how many calls are of a method.
+func Count(calls []Call, method string) (n int) {
+	for _, c := range calls {
+		if c.Method == method {
+			n++
+		}
+	}
+	return n
+}
+
+// intercept records a call, and applies the hooks and the faults.
+func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
+	method, request := path.Base(info.FullMethod), req.(proto.Message)
+	answered := d.record(Call{Method: method, Request: proto.Clone(request)})
+	response, err := d.answer(ctx, method, request, handler)
+	if err != nil && method == "NodeStageVolume" {
+		d.unanswered(volumeID(request))
+	}
+	answered(status.Code(err))
+	if d.opts.After != nil {
+		message, _ := response.(proto.Message)
+		d.opts.After(method, request, message, err)
+	}
+	return response, err
+}
+
+// record adds a call. The function that it returns sets the code of the answer.
+func (d *Driver) record(c Call) func(codes.Code) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := len(d.calls)
+	d.calls = append(d.calls, c)
+	return func(code codes.Code) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if at < len(d.calls) && d.calls[at].Request == c.Request { // it was not forgotten
+			d.calls[at].Done, d.calls[at].Code = true, code
+		}
+	}
+}
+
+func (d *Driver) answer(ctx context.Context, method string, request proto.Message,
+	handler grpc.UnaryHandler) (any, error) {
+	if d.opts.Before != nil {
+		if err := d.opts.Before(method, request); err != nil {
+			return nil, err
+		}
+	}
+	f := d.fault(method, request)
+	if f == nil {
+		return handler(ctx, request)
+	}
+	if !f.Late {
+		if err := d.apply(ctx, f); err != nil {
+			return nil, err
+		}
+	}
+	response, err := handler(ctx, request)
+	if f.Late && err == nil {
+		err = d.apply(ctx, f)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case f.Exit:
+		d.end()
+		<-d.stopped
+		return nil, status.Error(codes.Unavailable, ErrExit.Error())
+	case f.Answer != nil:
+		return f.Answer, nil
+	case f.Nonsense:
+		return garbage{}, nil
+	}
+	return response, nil
+}

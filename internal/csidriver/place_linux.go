@@ -1,0 +1,191 @@
+package csidriver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// canMount reports whether this process may mount file systems.
+func canMount() bool { return os.Geteuid() == 0 }
+
+// mountFlags are the flags that a bind mount has for itself.
+var mountFlags = [...]struct {
+	name string
+	flag uintptr
+}{{"ro", unix.MS_RDONLY}, {"noexec", unix.MS_NOEXEC}, {"nosuid", unix.MS_NOSUID}, {"nodev", unix.MS_NODEV},
+	{"noatime", unix.MS_NOATIME}}
+
+// bind mounts a directory or a file at the target, which is there.
+func bind(source, target string, readOnly bool, options string) error {
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return &os.PathError{Op: "bind", Path: target, Err: err}
+	}
+	var flags uintptr
+	for _, f := range mountFlags {
+		for option := range strings.SplitSeq(options, ",") {
+			if option == f.name {
+				flags |= f.flag
+			}
+		}
+	}
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	if flags == 0 {
+		return nil
+	}
+	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return errors.Join(&os.PathError{Op: "remount", Path: target, Err: err}, unmount(target))
+	}
+	return nil
+}
+
+// mountDevice mounts the file system of a device.
+func mountDevice(device, target, fileSystem string) error {
+	if err := unix.Mount(device, target, fileSystem, 0, ""); err != nil {
+		return &os.PathError{Op: "mount", Path: target, Err: err}
+	}
+	return nil
+}
+
+// unmount takes down what is mounted at the target, if anything.
+func unmount(target string) error {
+	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	if err == nil || err == unix.EINVAL || err == unix.ENOENT {
+		return nil
+	}
+	return &os.PathError{Op: "unmount", Path: target, Err: err}
+}
+
+// mountedFrom reports whether the file system of a device is mounted at the target.
+func mountedFrom(device, target string) bool {
+	var dev, dir unix.Stat_t
+	return unix.Stat(device, &dev) == nil && unix.Stat(target, &dir) == nil && dev.Rdev == dir.Dev
+}
+
+// hasLoopDevices reports whether files can be attached to loop devices.
+func hasLoopDevices() bool {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	return control.Close() == nil
+}
+
+// loopOf returns the loop device that a file is attached to, or "".
+func loopOf(image string) (string, error) {
+	var file unix.Stat_t
+	if err := unix.Stat(image, &file); err != nil {
+		return "", &os.PathError{Op: "stat", Path: image, Err: err}
+	}
+	used, err := filepath.Glob("/sys/block/loop*/loop")
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range used {
+		path := "/dev/" + filepath.Base(filepath.Dir(dir))
+		device, err := os.Open(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+		_ = device.Close()
+		if err == nil && info.Inode == file.Ino && info.Device == file.Dev {
+			return path, nil
+		}
+	}
+	return "", nil
+}
+
+// attachLoop returns the loop device that a file is attached to.
+func attachLoop(image string) (string, error) {
+	if path, err := loopOf(image); err != nil || path != "" {
+		return path, err
+	}
+	file, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer control.Close()
+	for range 100 { // others may take the device that is free
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return "", fmt.Errorf("LOOP_CTL_GET_FREE: %w", err)
+		}
+		path := fmt.Sprintf("/dev/loop%d", n)
+		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) { // in a container, whose /dev has no udev
+			const major = 7
+			if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil &&
+				err != unix.EEXIST {
+				return "", &os.PathError{Op: "mknod", Path: path, Err: err}
+			}
+		}
+		device, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return "", err
+		}
+		err = unix.IoctlSetInt(int(device.Fd()), unix.LOOP_SET_FD, int(file.Fd()))
+		_ = device.Close()
+		if err == nil {
+			return path, nil
+		}
+		if err != unix.EBUSY {
+			return "", fmt.Errorf("LOOP_SET_FD of %s: %w", path, err)
+		}
+	}
+	return "", errors.New("others have taken each loop device that was free")
+}
+
+// detachLoop detaches a file from its loop device, if it has one. The device ends with its last user.
+func detachLoop(image string) error {
+	path, err := loopOf(image)
+	if errors.Is(err, os.ErrNotExist) || err == nil && path == "" {
+		return nil
+	}
+	return onLoop(path, err, unix.LOOP_CLR_FD, "LOOP_CLR_FD")
+}
+
+// growLoop gives the loop device of a file the size of the file.
+func growLoop(image string) (path string, err error) {
+	path, err = loopOf(image)
+	if err != nil || path == "" {
+		return path, err
+	}
+	return path, onLoop(path, nil, unix.LOOP_SET_CAPACITY, "LOOP_SET_CAPACITY")
+}
+
+func onLoop(path string, err error, request uint, name string) error {
+	if err != nil {
+		return err
+	}
+	device, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	if err := unix.IoctlSetInt(int(device.Fd()), request, 0); err != nil && err != unix.ENXIO {
+		return fmt.Errorf("%s of %s: %w", name, path, err)
+	}
+	return nil
+}
+
+// fileSystemUsage returns what statfs reports: bytes and inodes, in all, free, and used.
+func fileSystemUsage(path string) (bytes, inodes usage, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return usage{}, usage{}, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	size := int64(s.Bsize)
+	return usage{int64(s.Blocks) * size, int64(s.Bavail) * size, int64(s.Blocks-s.Bfree) * size},
+		usage{int64(s.Files), int64(s.Ffree), int64(s.Files - s.Ffree)}, nil
+}
