@@ -27,8 +27,8 @@ type Budgets struct {
 	// Status is for the status of pods, their deletion and mirror pods. Default 50, 100, that of
 	// podstatus.Options: kubelet's kubeAPIQPS and kubeAPIBurst.
 	Status Budget
-	// Objects is for secrets, config maps, service account tokens, pod certificates, services and
-	// runtime classes. Default 50, 100.
+	// Objects is for secrets, config maps, service account tokens, pod certificates, services,
+	// runtime classes and the objects of CSI drivers. Default 50, 100.
 	Objects Budget
 	// Node is for the node object and certificates. Default 10, 20.
 	Node Budget

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/resourceclaims"
 	"github.com/kubeletkit/kubeletkit/cluster/runtimeclass"
 	"github.com/kubeletkit/kubeletkit/cluster/services"
+	"github.com/kubeletkit/kubeletkit/cluster/storage"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/cluster/trustbundles"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
@@ -44,7 +45,7 @@ type Config struct {
 	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
 	// agent's; Instance is its root directory; LeaseClient has a budget of its own. It adds a ready check, that of
 	// lifecycle.Node.RuntimeReadyWithin, and the conditions of a [Pressure], which those of Conditions replace.
-	// NoControllerAttach is true if the agent has no volume plugins of its own.
+	// NoControllerAttach is true if the agent has no volume plugins of its own and CSI is false.
 	Node node.Options
 	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods
 	// are not refused for a lack of what they manage: the component that gives the devices does that. nil: there are
@@ -64,6 +65,10 @@ type Config struct {
 	// ResourceClaims admits pods with resource claims, which a component of the agent prepares: a dra.Manager, with
 	// [Node.ResourceClaims]. Otherwise such pods are refused.
 	ResourceClaims bool
+	// CSI means that volumes of CSI drivers can be used: a volume plugin of the agent is a csi.Plugin, with
+	// [Node.Storage]. The node is not ready before it has a CSINode object, and its status has the volumes of each
+	// [VolumesInUse] among the plugins, unless Node.VolumesInUse is set.
+	CSI bool
 	// DeferResizes is that of admission.Options.
 	DeferResizes bool
 	// CompareTaints is that of [admission.Node].
@@ -114,6 +119,9 @@ type Node struct {
 	pressures []Pressure
 
 	resourceClaims *resourceclaims.Client
+	storage        *storage.Storage
+	// states is the checkpoint of the agent after Configure; nil if there is none.
+	states runtime.States
 }
 
 // New returns a node. It makes no request. Its error joins what is wrong with the
@@ -138,7 +146,7 @@ func New(config Config) (*Node, error) {
 	if n.resourceClaims, err = resourceclaims.New(n.clients.objects, config.NodeName); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	for _, build := range []func() error{n.buildObjects, n.buildSource, n.buildSink, n.buildEvents} {
+	for _, build := range []func() error{n.buildStorage, n.buildObjects, n.buildSource, n.buildSink, n.buildEvents} {
 		if err := build(); err != nil {
 			return nil, fmt.Errorf("cluster: %w", err)
 		}
@@ -190,16 +198,19 @@ func (n *Node) checkUpdates(c podsource.Change) {
 	}
 }
 
-// forgetEnded has the tokens and certificates of pods forgotten that have ended or are gone.
+// forgetEnded has what parts keep for pods forgotten when they have ended or are gone: tokens, certificates, secrets of
+// volumes.
 func (n *Node) forgetEnded(c podsource.Change) {
 	if !c.Complete {
 		n.tokens.Update(c.Changed, c.Removed)
 		n.certificates.Update(c.Changed, c.Removed)
+		n.storage.Update(c.Changed, c.Removed)
 		return
 	}
 	pods := n.source.Pods()
 	n.tokens.Retain(pods)
 	n.certificates.Retain(pods)
+	n.storage.Retain(pods)
 }
 
 func (n *Node) buildSink() (err error) {

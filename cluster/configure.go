@@ -56,6 +56,9 @@ func (n *Node) Configure(opts *kubeletkit.Options) error {
 	if opts.RootDir == "" {
 		opts.RootDir = kubeletkit.DefaultRootDir
 	}
+	if opts.Checkpoint != nil {
+		n.states = opts.Checkpoint
+	}
 	n.buildHostIPs(opts)
 	if opts.Host == nil {
 		host, err := kubeletkit.DetectHost(opts.RootDir)
@@ -202,7 +205,7 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if setter, ok := runtime.Optional[runtime.PodCIDRSetter](opts.Runtime); ok && o.SetPodCIDR == nil {
 		o.SetPodCIDR = setter.SetPodCIDR
 	}
-	if len(opts.Volumes.Plugins) == 0 {
+	if len(opts.Volumes.Plugins) == 0 && !n.config.CSI {
 		o.NoControllerAttach = true // no volume could be used that a controller attaches
 	}
 	if o.LeaseClient == nil {
@@ -215,6 +218,12 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 		o.Logger = n.named("node")
 	}
 	o.ReadyChecks = append(slices.Clone(o.ReadyChecks), n.runtimeReady)
+	if n.config.CSI {
+		o.ReadyChecks = append(o.ReadyChecks, n.storage.Ready)
+		if o.VolumesInUse == nil {
+			o.VolumesInUse = volumesInUse(opts.Volumes.Plugins)
+		}
+	}
 	// those of the configuration are later, and count
 	o.Conditions = append([]func(context.Context) []v1.NodeCondition{n.pressure}, o.Conditions...)
 	n.local = localNode(opts, o)
@@ -223,6 +232,9 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 		return err
 	}
 	n.node.OnChange(n.addressesChanged)
+	if n.config.CSI {
+		n.node.OnChange(n.storage.NodeChanged)
+	}
 	return nil
 }
 

@@ -19,6 +19,8 @@
 //     trustbundles cluster trust bundles.
 //     [Node.ServiceAccounts] is for credential provider plugins, package images/credentials.
 //   - services has the environment variables of services, and runtimeclass the runtime classes.
+//   - storage has the CSIDrivers, VolumeAttachments and secrets that volumes of CSI drivers need, and publishes the
+//     drivers of the node.
 //   - events writes events.
 //   - admission checks the resources, affinity and taints of the node, and preempts pods.
 //   - credentials has the certificates of the node: kubeconfig, bootstrap, rotation, serving.

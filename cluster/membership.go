@@ -37,6 +37,11 @@ func (m membership) Join(agent lifecycle.Node) error {
 			n.pressures = append(n.pressures, p)
 		}
 	}
+	if n.config.CSI {
+		if err := agent.Add("storage", n.storage.Run); err != nil {
+			return err
+		}
+	}
 	for _, c := range []struct {
 		name string
 		run  func(context.Context) error

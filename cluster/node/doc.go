@@ -37,6 +37,9 @@
 //     within a second after the result of a check of readiness has changed, or another client
 //     has changed the node object. It is written if it has changed, and otherwise after
 //     [Options].ReportFrequency. Heartbeats alone are no change.
+//   - Volumes in use are reported in order, each once, and a new one within a second after
+//     [Node.Update]. Volumes that a controller attaches are in [Node.Current], and are delivered by
+//     [Node.OnChange] as soon as the watch has them.
 //   - A report patches only what changed. A condition keeps its transition time while its
 //     status stays the same.
 //   - The lease is renewed every quarter of [Options].LeaseDuration. Its owner is the node

@@ -87,6 +87,12 @@ type Options struct {
 	EvictionHard map[string]string
 	// Images has the images to report. If nil, none are.
 	Images Images
+	// VolumesInUse returns the volumes that a controller attaches to the node and that pods use or will use, in any
+	// order: from the controller's view a volume that is not among them can be detached. known is false while the
+	// agent has not read yet which volumes pods of an earlier agent use. Then the node object keeps the volumes that it
+	// has, as it does if VolumesInUse is nil. It is called for each report of the status, must not block, and must not
+	// change the slice afterwards. Call [Node.Update] when another volume is in use, so that it is reported at once.
+	VolumesInUse func() (volumes []v1.UniqueVolumeName, known bool)
 	// Conditions return conditions beside those of kubelet, or in place of one of them, with their type, status,
 	// reason and message. The times are set by the [Node]. Of two conditions of a type, the later one counts. A
 	// condition that is not returned any more is left as it is in the node object.
@@ -338,7 +344,8 @@ func (n *Node) Registered(ctx context.Context) error {
 }
 
 // Current returns the newest known node object, and nil before the node is registered. It
-// must not be changed. If the node object was deleted, it is the last one.
+// must not be changed. If the node object was deleted, it is the last one. Its status has
+// the volumes that were reported as in use, and those that a controller has attached.
 func (n *Node) Current() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -365,7 +372,8 @@ func (n *Node) UID() types.UID {
 }
 
 // OnChange has f called with each new state of the node object, in order, beginning with the
-// current one if there is one. f must neither block nor change the object, nor call methods
+// current one if there is one: after each report, and after each change of others, such as a volume
+// that was attached. f must neither block nor change the object, nor call methods
 // of the Node except Current.
 func (n *Node) OnChange(f func(*v1.Node)) {
 	n.notifying.Lock()

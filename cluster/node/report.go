@@ -325,6 +325,11 @@ func (n *Node) observe(ctx context.Context) *observed {
 			}
 		}
 	}
+	if n.s.VolumesInUse != nil {
+		if volumes, known := n.s.VolumesInUse(); known {
+			o.volumesInUse = &volumes
+		}
+	}
 	o.missing = n.problems()
 	n.passed = len(o.missing) == 0
 	return o

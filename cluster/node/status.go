@@ -18,6 +18,8 @@ type observed struct {
 	addresses []v1.NodeAddress
 	info      *v1.NodeSystemInfo
 	images    *[]v1.ContainerImage
+	// volumesInUse is nil while they are not known: then those of the node object stay.
+	volumesInUse *[]v1.UniqueVolumeName
 
 	capacity, allocatable v1.ResourceList
 	// missing are the problems that keep the node from being ready.
@@ -52,6 +54,9 @@ func (o *observed) setStatus(node *v1.Node, s *settings, now time.Time) (events 
 	}
 	if o.images != nil {
 		st.Images = *o.images
+	}
+	if o.volumesInUse != nil {
+		st.VolumesInUse = slices.Compact(slices.Sorted(slices.Values(*o.volumesInUse)))
 	}
 	st.DaemonEndpoints.KubeletEndpoint.Port = o.port
 	st.DeclaredFeatures = slices.Compact(slices.Sorted(slices.Values(s.DeclaredFeatures()))) // as the API requires

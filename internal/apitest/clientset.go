@@ -21,6 +21,8 @@ import (
 	fakenodev1 "k8s.io/client-go/kubernetes/typed/node/v1/fake"
 	resourcev1 "k8s.io/client-go/kubernetes/typed/resource/v1"
 	fakeresourcev1 "k8s.io/client-go/kubernetes/typed/resource/v1/fake"
+	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
+	fakestoragev1 "k8s.io/client-go/kubernetes/typed/storage/v1/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -85,4 +87,8 @@ func (c *Clientset) NodeV1() nodev1.NodeV1Interface {
 
 func (c *Clientset) ResourceV1() resourcev1.ResourceV1Interface {
 	return &fakeresourcev1.FakeResourceV1{Fake: &c.Fake}
+}
+
+func (c *Clientset) StorageV1() storagev1.StorageV1Interface {
+	return &fakestoragev1.FakeStorageV1{Fake: &c.Fake}
 }

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +56,12 @@ func newObject(resource string) (object, list runtime.Object) {
 		return &resourceapi.ResourceClaim{}, &resourceapi.ResourceClaimList{}
 	case "runtimeclasses":
 		return &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}
+	case "csidrivers":
+		return &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}
+	case "csinodes":
+		return &storagev1.CSINode{}, &storagev1.CSINodeList{}
+	case "volumeattachments":
+		return &storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{}
 	}
 	return nil, nil
 }

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,10 @@ type Cluster interface {
 	// Attachment returns a VolumeAttachment, as it is now, or as it was when the API server was last reached if it is
 	// attached and the API server is away.
 	Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
+	// Forget drops a VolumeAttachment from what is kept for times without the API server. It is called when its volume
+	// is not staged on the node any more, also for a volume that was never attached. It does not block. Secrets are
+	// dropped without a call, after their pods have gone.
+	Forget(attachment string)
 	// Secret returns a secret that a persistent volume or a volume of a pod refers to, as it is now, or as it was when
 	// the API server was last reached.
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -59,4 +64,13 @@ func AttachmentName(handle, driver, node string) string {
 // UniqueName returns the name of a volume in the status of a node.
 func UniqueName(driver, handle string) v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(Name + "/" + driver + separator + handle)
+}
+
+// SplitUniqueName returns the driver and the handle of a name of [UniqueName], and false if it is another one.
+func SplitUniqueName(volume v1.UniqueVolumeName) (driver, handle string, ok bool) {
+	rest, ok := strings.CutPrefix(string(volume), Name+"/")
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, separator) // the name of a driver has no separator
 }
