@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -36,15 +35,12 @@ type Cluster interface {
 	// called are synced again when that changes.
 	Attached(ctx context.Context, volume v1.UniqueVolumeName, pod *v1.Pod) error
 	// Install publishes a driver: in the CSINode object, which it creates, and in an annotation and labels of the node.
-	// It is called again after a change. Its error wraps [ErrRefused] if it stays as long as the driver reports the
-	// same, such as for a label that the node has with another value.
+	// It is called again after a change. It returns nil if the API server does not answer, and publishes the driver when
+	// it does. An error, such as that the node has a label with another value, refuses the driver.
 	Install(ctx context.Context, driver NodeDriver) error
-	// Uninstall removes a driver from both.
+	// Uninstall removes a driver from both, as Install publishes it.
 	Uninstall(ctx context.Context, name string) error
 }
-
-// ErrRefused is wrapped by errors of [Cluster.Install] that stay as long as the driver reports the same.
-var ErrRefused = errors.New("refused by the cluster")
 
 // NodeDriver is what a driver reports of the node (NodeGetInfo).
 type NodeDriver struct {

@@ -11,25 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 )
 
-// drivers are the registered drivers. What they report is published by run.
+// drivers are the registered drivers.
 type drivers struct {
 	plugin *Plugin
 
 	mu     sync.Mutex
 	byName map[string]*driver
-	// reported has what is to be published of each driver, nil for a driver that is to be removed. An entry is removed
-	// when that is done.
-	reported map[string]*NodeDriver
-	// wake has a token while something is to be published.
-	wake chan struct{}
+	// removed are the drivers that are to be removed from the cluster, unless they are registered again.
+	removed map[string]struct{}
+	// wake holds a token while run has something to do.
+	wake flow.Signal
 }
 
 func newDrivers(p *Plugin) *drivers {
-	return &drivers{plugin: p, byName: map[string]*driver{}, reported: map[string]*NodeDriver{},
-		wake: make(chan struct{}, 1)}
+	return &drivers{plugin: p, byName: map[string]*driver{}, removed: map[string]struct{}{}, wake: flow.NewSignal()}
 }
 
 // get returns a registered driver.
@@ -77,9 +76,8 @@ func (p *Plugin) Validate(of plugins.Plugin) error {
 	return nil
 }
 
-// Register implements [plugins.Handler]. It asks the driver for what it reports of the node. That is published in the
-// cluster after it, so that a driver can be used while the API server is away; if the cluster refuses it, Register
-// fails.
+// Register implements [plugins.Handler]. It asks the driver for what it reports of the node, and publishes that. While
+// the API server is away the driver can be used.
 func (p *Plugin) Register(ctx context.Context, of plugins.Plugin) error {
 	if err := p.Validate(of); err != nil {
 		return err
@@ -88,25 +86,14 @@ func (p *Plugin) Register(ctx context.Context, of plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	reported, err := p.info(ctx, d)
-	if err == nil {
-		if err = p.cluster.Install(ctx, *reported); err != nil && !errors.Is(err, ErrRefused) {
-			err = nil // run tries again
-		} else if err == nil {
-			reported = nil
-		}
-	}
-	if err != nil {
+	if err := p.install(ctx, d); err != nil {
 		return errors.Join(fmt.Errorf("CSI driver %s: %w", of.Name, err), d.conn.Close())
 	}
 	p.drivers.mu.Lock()
 	earlier := p.drivers.byName[of.Name]
 	p.drivers.byName[of.Name] = d
-	delete(p.drivers.reported, of.Name)
 	p.drivers.mu.Unlock()
-	if reported != nil {
-		p.drivers.report(of.Name, reported)
-	}
+	p.drivers.wake.Notify()
 	if earlier != nil {
 		_ = earlier.conn.Close()
 	}
@@ -114,19 +101,19 @@ func (p *Plugin) Register(ctx context.Context, of plugins.Plugin) error {
 	return nil
 }
 
-// info asks a driver for what it reports of the node.
-func (p *Plugin) info(ctx context.Context, d *driver) (*NodeDriver, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+// install publishes what a driver reports of the node.
+func (p *Plugin) install(ctx context.Context, d *driver) error {
+	call, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	r, err := d.node.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
+	r, err := d.node.NodeGetInfo(call, &csipb.NodeGetInfoRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("its report of the node: %w", err)
+		return fmt.Errorf("its report of the node: %w", err)
 	}
 	if r.GetNodeId() == "" {
-		return nil, errors.New("its report of the node has no node ID")
+		return errors.New("its report of the node has no node ID")
 	}
-	return &NodeDriver{Name: d.Name, NodeID: r.GetNodeId(), MaxVolumes: r.GetMaxVolumesPerNode(),
-		Topology: r.GetAccessibleTopology().GetSegments()}, nil
+	return p.cluster.Install(ctx, NodeDriver{Name: d.Name, NodeID: r.GetNodeId(),
+		MaxVolumes: r.GetMaxVolumesPerNode(), Topology: r.GetAccessibleTopology().GetSegments()})
 }
 
 // Deregister implements [plugins.Handler].
@@ -138,32 +125,13 @@ func (p *Plugin) Deregister(of plugins.Plugin) {
 		return
 	}
 	delete(p.drivers.byName, of.Name)
+	p.drivers.removed[of.Name] = struct{}{}
 	p.drivers.mu.Unlock()
 	_ = d.conn.Close()
-	p.drivers.report(of.Name, nil)
+	p.drivers.wake.Notify()
 }
 
-// report has a driver published, or removed if there is nothing to publish.
-func (d *drivers) report(name string, r *NodeDriver) {
-	d.mu.Lock()
-	d.reported[name] = r
-	d.mu.Unlock()
-	d.notify()
-}
-
-// notify wakes run.
-func (d *drivers) notify() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
-
-// The back-off of attempts to publish is kubelet's for its first attempts; it ends with one that an API server can bear
-// that was away.
 const (
-	minPublish = 100 * time.Millisecond
-	maxPublish = 10 * time.Second
 	// allocatableCheck is how often the CSIDriver objects are read, whose periods are 10 s at least
 	// (NodeAllocatableUpdatePeriodSeconds).
 	allocatableCheck = 10 * time.Second
@@ -171,28 +139,23 @@ const (
 	republishPeriod = time.Minute
 )
 
-// run publishes what the drivers report until ctx ends, and closes the connections then.
+// run keeps what is published up to date until ctx ends, and closes the connections then.
 func (d *drivers) run(ctx context.Context) error {
 	defer d.close()
-	var retry, update, republish <-chan time.Time
-	wait, asked := minPublish, map[string]time.Time{}
+	var update, republish <-chan time.Time
+	asked := map[string]time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-d.wake:
-		case <-retry:
+			d.uninstall(ctx)
 		case <-update:
 			update = nil
 			d.update(ctx, asked)
 		case <-republish:
 			republish = nil
 			d.plugin.republishAll()
-		}
-		if retry = nil; d.publish(ctx) {
-			wait = minPublish
-		} else {
-			retry, wait = time.After(wait), min(2*wait, maxPublish)
 		}
 		if update == nil && d.any() {
 			update = time.After(allocatableCheck)
@@ -209,42 +172,25 @@ func (d *drivers) any() bool {
 	return len(d.byName) > 0
 }
 
-// publish publishes all that is to be, and reports whether it has succeeded.
-func (d *drivers) publish(ctx context.Context) bool {
+// uninstall removes the drivers from the cluster that are not registered any more.
+func (d *drivers) uninstall(ctx context.Context) {
 	d.mu.Lock()
-	todo := make(map[string]*NodeDriver, len(d.reported))
-	for name, r := range d.reported {
-		todo[name] = r
+	removed := d.removed
+	d.removed = map[string]struct{}{}
+	for name := range d.byName {
+		delete(removed, name)
 	}
 	d.mu.Unlock()
-	all := true
-	for name, r := range todo {
-		var err error
-		if r != nil {
-			err = d.plugin.cluster.Install(ctx, *r)
-		} else {
-			err = d.plugin.cluster.Uninstall(ctx, name)
+	for name := range removed {
+		if err := d.plugin.cluster.Uninstall(ctx, name); err != nil {
+			d.plugin.node.Logger().Error(err, "A CSI driver that has gone could not be removed from the CSINode object",
+				"driver", name)
 		}
-		if err != nil && !errors.Is(err, ErrRefused) {
-			d.plugin.node.Logger().V(1).Info("A CSI driver could not be published in the cluster; trying again",
-				"driver", name, "reason", err.Error())
-			all = false
-			continue
-		}
-		if err != nil {
-			d.plugin.node.Logger().Error(err, "What a CSI driver reports of the node is refused", "driver", name)
-		}
-		d.mu.Lock()
-		if d.reported[name] == r {
-			delete(d.reported, name)
-		}
-		d.mu.Unlock()
 	}
-	return all
 }
 
 // update asks the drivers again how many volumes the node can have whose CSIDriver objects request that
-// (MutableCSINodeAllocatableCount).
+// (MutableCSINodeAllocatableCount). asked has when each was asked.
 func (d *drivers) update(ctx context.Context, asked map[string]time.Time) {
 	d.mu.Lock()
 	list := make([]*driver, 0, len(d.byName))
@@ -263,21 +209,13 @@ func (d *drivers) update(ctx context.Context, asked map[string]time.Time) {
 		if ok && time.Since(last) < period {
 			continue
 		}
-		if asked[of.Name] = time.Now(); ok {
-			d.ask(ctx, of)
+		if asked[of.Name] = time.Now(); !ok {
+			continue // it was asked when it was registered
+		}
+		if err := d.plugin.install(ctx, of); err != nil {
+			d.plugin.node.Logger().Error(err, "How many volumes the node can have could not be updated", "driver", of.Name)
 		}
 	}
-}
-
-// ask asks a driver, and has its answer published.
-func (d *drivers) ask(ctx context.Context, of *driver) {
-	r, err := d.plugin.info(ctx, of)
-	if err != nil {
-		d.plugin.node.Logger().Error(err, "A CSI driver does not report how many volumes the node can have", "driver",
-			of.Name)
-		return
-	}
-	d.report(of.Name, r)
 }
 
 func (d *drivers) close() {

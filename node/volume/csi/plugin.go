@@ -106,8 +106,8 @@ func (p *Plugin) Join(node lifecycle.Node) error {
 	return nil
 }
 
-// Run implements [lifecycle.Runner]. It publishes the registered drivers in the cluster, and reads which volumes are in
-// use.
+// Run implements [lifecycle.Runner]. It reads which volumes are in use, and keeps what is published of the drivers up to
+// date.
 func (p *Plugin) Run(ctx context.Context) error {
 	p.readInUse()
 	return p.drivers.run(ctx)
@@ -349,6 +349,7 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 	delete(p.staged, req.Key)
 	delete(p.attached, req.Key)
 	p.mu.Unlock()
+	p.cluster.Forget(AttachmentName(r.Handle, r.Driver, p.node.NodeName()))
 	p.unuse(UniqueName(r.Driver, r.Handle))
 	return nil
 }
@@ -385,7 +386,7 @@ func (p *Plugin) republish(uid types.UID) {
 	p.mu.Lock()
 	p.republished[uid] = struct{}{}
 	p.mu.Unlock()
-	p.drivers.notify()
+	p.drivers.wake.Notify()
 }
 
 // republishes reports whether volumes are published again and again.
