@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,7 +55,7 @@ func (g *generation) container(c *v1.Container, kind podspec.ContainerKind,
 	newest, older := instances(g.Runtime, c.Name)
 	switch {
 	case newest != nil:
-		s = observed(c, newest, prev)
+		s = observed(c, newest, prev, len(runtime.ResizeDue(g.Pod, c, kind, newest)) > 0)
 		if older != nil && older.State == runtime.ContainerExited {
 			s.LastTerminationState = exited(older)
 		}
@@ -100,7 +101,8 @@ func instances(status *runtime.PodStatus, name string) (newest, older *runtime.C
 }
 
 // observed is the status of a container of which the runtime has an instance.
-func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus) v1.ContainerStatus {
+func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus,
+	resizeDue bool) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name:               inst.Name,
 		Image:              inst.Image,
@@ -146,7 +148,7 @@ func observed(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.Container
 		s.State = waiting(reasonContainerCreating)
 	}
 
-	s.Resources = containerResources(c, inst, prev, sameInstance)
+	s.Resources = containerResources(c, inst, prev, sameInstance, resizeDue)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != nil {
 		// Reported only if the spec has the field: an API server without the feature has
 		// neither.
@@ -273,10 +275,11 @@ func recursiveReadOnly(m *v1.VolumeMount, inst *runtime.ContainerStatus) bool {
 
 // containerResources are the resources of the spec. While the container runs, the
 // values that the runtime reports replace them. A value that the runtime does not
-// report is taken from the previous status of the same instance. If both spec and runtime
+// report is taken from the previous status of the same instance; a request of memory, which most
+// cgroups do not have, only while a resize is due. If both spec and runtime
 // are below the smallest value that cgroups can express, it is that of the spec.
 func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1.ContainerStatus,
-	sameInstance bool) *v1.ResourceRequirements {
+	sameInstance, resizeDue bool) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if inst.State != runtime.ContainerRunning {
 		return out
@@ -287,6 +290,10 @@ func containerResources(c *v1.Container, inst *runtime.ContainerStatus, prev *v1
 	}
 	if sameInstance && prev.State.Running != nil && prev.Resources != nil {
 		before = *prev.Resources
+	}
+	if inst.Resources != nil && !resizeDue {
+		before.Requests = maps.Clone(before.Requests)
+		delete(before.Requests, v1.ResourceMemory)
 	}
 	overlay(out.Requests, actual.Requests, before.Requests, podspec.MinCPURequestMilli)
 	overlay(out.Limits, actual.Limits, before.Limits, podspec.MinCPULimitMilli)

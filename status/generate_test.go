@@ -306,11 +306,14 @@ func TestContainerResources(t *testing.T) {
 		{"runtime says nothing", list("1", "1Gi"), nil, nil, list("1", "1Gi")},
 		{"runtime knows better", list("1", "1Gi"), list("2", "2Gi"), nil, list("2", "2Gi")},
 		{"as it was", list("1", "1Gi"), nil, list("3", "3Gi"), list("3", "3Gi")},
+		{"memory without a cgroup", list("1", "1Gi"), list("1", ""), list("1", "3Gi"), list("1", "1Gi")},
+		{"memory without a cgroup, and a resize is due", list("1", "1Gi"), list("2", ""), list("2", "3Gi"), list("2", "3Gi")},
 		{"too small to have an effect", list("1m", ""), list("2m", ""), nil, list("1m", "")},
 		{"not too small", list("1m", ""), list("3m", ""), nil, list("3m", "")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := podOf(v1.RestartPolicyAlways, "app")
+			pod.Generation, pod.Annotations = 2, map[string]string{podspec.AnnotationConfigSource: podspec.SourceAPI}
 			pod.Spec.Containers[0].Resources.Requests = tc.spec
 			seen := observe("10.0.0.1", "app/1 running@1")
 			if tc.actual != nil {
