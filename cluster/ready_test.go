@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/runtime/fake"
 )
@@ -55,29 +56,36 @@ func isReady(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }
 // A healthy node stays Ready when its agent is restarted, although the checks of the runtime take
 // their time.
 func TestReadyAcrossARestart(t *testing.T) {
-	onNode(t, func(r *rig) {
-		r.after(time.Minute)
-		r.stop()
-		r.rt.Inject(fake.Fault{Call: "Status", Delay: 50 * time.Millisecond})
-		r.rt.Inject(fake.Fault{Call: "ListPodSandbox", Delay: 50 * time.Millisecond})
-		r.api.Requests()
-		began := time.Now()
-		r.start()
-		var versions []*v1.Node
-		for ; len(versions) == 0 || time.Since(began) < 10*time.Second; r.after(time.Millisecond) {
-			object := r.api.Object("nodes", "", "node").(*v1.Node)
-			if len(versions) == 0 || versions[len(versions)-1].ResourceVersion != object.ResourceVersion {
-				versions = append(versions, object)
-			}
+	for name, csi := range map[string]bool{"without CSI": false, "with CSI": true} {
+		t.Run(name, func(t *testing.T) { onNode(t, func(r *rig) { testReadyAcrossARestart(r, csi) }) })
+	}
+}
+
+func testReadyAcrossARestart(r *rig, csi bool) {
+	r.stop()
+	r.change = func(c *Config, _ *kubeletkit.Options) { c.CSI = csi }
+	r.start()
+	r.after(time.Minute)
+	r.stop()
+	r.rt.Inject(fake.Fault{Call: "Status", Delay: 50 * time.Millisecond})
+	r.rt.Inject(fake.Fault{Call: "ListPodSandbox", Delay: 50 * time.Millisecond})
+	r.api.Requests()
+	began := time.Now()
+	r.start()
+	var versions []*v1.Node
+	for ; len(versions) == 0 || time.Since(began) < 10*time.Second; r.after(time.Millisecond) {
+		object := r.api.Object("nodes", "", "node").(*v1.Node)
+		if len(versions) == 0 || versions[len(versions)-1].ResourceVersion != object.ResourceVersion {
+			versions = append(versions, object)
 		}
-		assert.Contains(r, r.api.Requests(), "patch nodes/node status")
-		for _, object := range versions {
-			i := slices.IndexFunc(object.Status.Conditions, isReady)
-			require.GreaterOrEqual(r, i, 0)
-			assert.Equal(r, v1.ConditionTrue, object.Status.Conditions[i].Status, "%v after the start: %s",
-				object.Status.Conditions[i].LastTransitionTime.Sub(began), object.Status.Conditions[i].Message)
-		}
-	})
+	}
+	assert.Contains(r, r.api.Requests(), "patch nodes/node status")
+	for _, object := range versions {
+		i := slices.IndexFunc(object.Status.Conditions, isReady)
+		require.GreaterOrEqual(r, i, 0)
+		assert.Equal(r, v1.ConditionTrue, object.Status.Conditions[i].Status, "%v after the start: %s",
+			object.Status.Conditions[i].LastTransitionTime.Sub(began), object.Status.Conditions[i].Message)
+	}
 }
 
 // A node whose runtime does not work when its agent is restarted is not Ready soon.
