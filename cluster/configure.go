@@ -205,7 +205,7 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if setter, ok := runtime.Optional[runtime.PodCIDRSetter](opts.Runtime); ok && o.SetPodCIDR == nil {
 		o.SetPodCIDR = setter.SetPodCIDR
 	}
-	if len(opts.Volumes.Plugins) == 0 && !n.config.CSI {
+	if len(opts.Volumes.Plugins)+len(opts.Volumes.Persistent) == 0 {
 		o.NoControllerAttach = true // no volume could be used that a controller attaches
 	}
 	if o.LeaseClient == nil {
@@ -221,7 +221,7 @@ func (n *Node) buildNode(opts *kubeletkit.Options) error {
 	if n.config.CSI {
 		o.ReadyChecks = append(o.ReadyChecks, n.storage.Ready)
 		if o.VolumesInUse == nil {
-			o.VolumesInUse = volumesInUse(opts.Volumes.Plugins)
+			o.VolumesInUse = volumesInUse(opts.Volumes.Persistent)
 		}
 	}
 	// those of the configuration are later, and count

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumesInUse is a volume plugin whose volumes a controller attaches to the node, such as that of package csi. It
+// VolumesInUse is a plugin of persistent volumes whose volumes a controller attaches to the node, such as that of package csi. It
 // calls lifecycle.Node.NodeStatusChanged when another volume is in use, so that the node object has it at once.
 type VolumesInUse interface {
 	// VolumesInUse returns the volumes, as VolumesInUse of node.Options does. It must not block, and must be safe for
@@ -22,7 +22,7 @@ type VolumesInUse interface {
 
 // volumesInUse returns a function with the volumes of all plugins, which are known if each plugin knows them; nil if no
 // plugin is a [VolumesInUse].
-func volumesInUse(plugins []volume.Plugin) func() ([]v1.UniqueVolumeName, bool) {
+func volumesInUse(plugins []volume.PersistentPlugin) func() ([]v1.UniqueVolumeName, bool) {
 	var users []VolumesInUse
 	for _, plugin := range plugins {
 		if user, ok := runtime.Optional[VolumesInUse](plugin); ok {

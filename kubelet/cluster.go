@@ -23,8 +23,8 @@ type member struct {
 }
 
 // newMember returns the membership that the settings describe, with the devices of the node, if there are any, and with
-// resource claims if claims is true. declared returns the features that the node declares. It makes no connection.
-func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, declared func() []string,
+// resource claims if claims is true, and volumes of CSI drivers if drivers is. declared returns the features that the node declares. It makes no connection.
+func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, drivers bool, declared func() []string,
 	log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {
 		return nil, nil
@@ -53,7 +53,7 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims bool, d
 	nopts.Available, nopts.HeartbeatFailed = creds.Available, creds.CloseConnections
 	nconfig := cluster.Config{
 		NodeName: name, REST: restConfig(s, m, creds.Config()), Budgets: budgets(s), Node: nopts,
-		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: claims, DeferResizes: s.DeferResizes(),
+		MaxImages: int(*s.NodeStatusMaxImages), ResourceClaims: claims, CSI: drivers, DeferResizes: s.DeferResizes(),
 		CompareTaints: s.CompareTaints(), Logger: log.WithName("cluster"),
 	}
 	if devs != nil { // nil in an interface would not be nil

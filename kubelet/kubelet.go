@@ -31,6 +31,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/node/podsapi"
 	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -146,7 +147,8 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	joins, err := newMember(s, m, devs, withClaims, func() []string {
+	withDrivers := has(Storage) && hasDrivers(s)
+	joins, err := newMember(s, m, devs, withClaims, withDrivers, func() []string {
 		return s.DeclaredFeatures(limits, featuresOf(k.runtime))
 	}, log)
 	if err != nil {
@@ -178,6 +180,13 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	opts.Sources = append(opts.Sources, k.opts.Sources...)
 	opts.Volumes.Plugins, opts.Prober.Handlers, opts.Override = k.opts.Volumes, k.opts.Probes, k.opts.Override
+	opts.Volumes.Persistent = k.opts.PersistentVolumes
+	var drivers *csi.Plugin
+	if withDrivers {
+		if drivers, err = newStorage(&opts, s, joins); err != nil {
+			return err
+		}
+	}
 	if tracer != nil {
 		wrapSyncer(&opts, tracer)
 	}
@@ -270,6 +279,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	handlers := map[string]plugins.Handler{}
 	claims.handle(handlers)
+	handleStorage(handlers, drivers)
 	if devs != nil {
 		handlers[plugins.TypeDevice] = devs.plugins
 	}

@@ -45,6 +45,8 @@ type Options struct {
 	// Volumes are types of volumes, and Probes types of probes. They are tried, in order, before those of the agent.
 	Volumes []volume.Plugin
 	Probes  []prober.Handler
+	// PersistentVolumes are types of persistent volumes. They are tried, in order, before those of the agent.
+	PersistentVolumes []volume.PersistentPlugin
 	// Override replaces or wraps parts of the agent.
 	Override kubeletkit.Overrides
 	// Runtime runs the pods, in place of the runtime of the configuration. The caller closes it. Its containers are not
@@ -95,7 +97,7 @@ type processOptions struct {
 
 func (o *Options) program() config.Program {
 	return config.Program{Name: cmp.Or(o.Name, "kubeletkit"), Getenv: o.Getenv, Configuration: o.Configuration,
-		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes) > 0,
+		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes)+len(o.PersistentVolumes) > 0, Storage: o.has(Storage),
 		Tracing: o.Tracing != nil}
 }
 
@@ -181,6 +183,8 @@ const (
 	Shutdown Capability = "shutdown"
 	// Stats are the usages of the node and of pods.
 	Stats Capability = "stats"
+	// Storage are volumes of CSI drivers. Without it, pods with such volumes wait.
+	Storage Capability = "storage"
 	// Users are users of a pod's own (hostUsers: false).
 	Users Capability = "users"
 )
@@ -235,5 +239,6 @@ var capabilities = []capability{
 		return given(len(s.ShutdownPeriods()) > 0, "shutdownGracePeriod")
 	}},
 	{Stats, nil},
+	{Storage, nil},
 	{Users, nil},
 }

@@ -278,9 +278,15 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 		return
 	}
 	const field, flag = controllerAttachField, "enable-controller-attach-detach"
-	if !s.program.VolumePlugins && (slices.Contains(fields, field) || fs.Changed(flag)) {
+	if !s.attachesVolumes() && (slices.Contains(fields, field) || fs.Changed(flag)) {
 		s.less(field+": no effect: no volume plugin has volumes that are attached to the node", field, "--"+flag)
 	}
+}
+
+// attachesVolumes reports whether a controller may attach volumes to the node. The embedded runtime has no volumes of CSI
+// drivers.
+func (s *Settings) attachesVolumes() bool {
+	return s.program.VolumePlugins || s.program.Storage && !s.Embedded
 }
 
 // clusterPaths makes the paths absolute.

@@ -60,7 +60,7 @@ func (s *Settings) Effective(d Detected) (map[string]any, error) {
 		return nil, err
 	}
 	without := notImplemented("", fields)
-	if !s.program.VolumePlugins {
+	if !s.attachesVolumes() {
 		without = append(without, controllerAttachField)
 	}
 	if !s.program.Tracing {

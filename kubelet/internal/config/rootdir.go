@@ -22,6 +22,8 @@ type Program struct {
 	OwnRuntime bool
 	// VolumePlugins means that the program has volume plugins of its own.
 	VolumePlugins bool
+	// Storage means that the program has volumes of CSI drivers.
+	Storage bool
 	// Tracing means that the program has a tracer.
 	Tracing bool
 	// Configuration is a KubeletConfiguration, or a value with the same JSON: files and flags win over it. nil: none.
