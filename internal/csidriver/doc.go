@@ -11,7 +11,7 @@
 //
 // # Walk through
 //
-//	driver := csidriver.Start(t, csidriver.Options{NodeID: "node"})
+//	driver, _ := csidriver.Start(t, csidriver.Options{NodeID: "node"})
 //	driver.AddVolume("data", 1<<20)
 //	…                                        // the code under test calls the driver at driver.Socket()
 //	driver.Inject(csidriver.Fault{Method: "NodeStageVolume", Code: codes.Internal, Times: 1})

@@ -14,6 +14,13 @@ import (
 // before.
 func (d *Driver) Violations() []string { return d.volumes.violations() }
 
+// ViolationsIn returns those of the drivers in a directory, of which none runs.
+func ViolationsIn(dir string) ([]string, error) {
+	s := store{path: statePath(dir)}
+	err := s.read()
+	return s.violations(), err
+}
+
 // violation adds one.
 func (d *Driver) violation(method, id, format string, args ...any) string {
 	text := fmt.Sprintf("%s: volume %s: ", method, id) + fmt.Sprintf(format, args...)

@@ -58,15 +58,11 @@ func StartCSIDriver(t testing.TB, ns *NetNS, dir string, flags ...string) *CSIDr
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := timeoutContext()
-		defer cancel()
-		if !d.process.exited() {
-			if violations, err := d.Violations(ctx); err != nil || len(violations) > 0 {
-				t.Errorf("the CSI driver: violations %q, error %v", violations, err)
-			}
-		}
 		if err := d.process.stop(syscall.SIGTERM, time.Minute); err != nil {
 			t.Errorf("the CSI driver: %v", err)
+		}
+		if violations, err := csidriver.ViolationsIn(d.Dir); err != nil || len(violations) > 0 {
+			t.Errorf("the CSI driver: violations %q, error %v", violations, err)
 		}
 		unmountAll(dir)
 		if t.Failed() {
