@@ -23,7 +23,8 @@ type node struct {
 	d *Driver
 }
 
-func (n node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (n node) NodeStageVolume(ctx context.Context,
+	r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	const method = "NodeStageVolume"
 	if err := n.d.need(method, r.VolumeId, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME); err != nil {
 		return nil, err

@@ -145,7 +145,8 @@ func (o Options) withDefaults() (Options, error) {
 
 func (s Settings) clone() Settings {
 	s.Topology, s.Health = maps.Clone(s.Topology), maps.Clone(s.Health)
-	s.NodeCapabilities, s.ControllerCapabilities = slices.Clone(s.NodeCapabilities), slices.Clone(s.ControllerCapabilities)
+	s.NodeCapabilities = slices.Clone(s.NodeCapabilities)
+	s.ControllerCapabilities = slices.Clone(s.ControllerCapabilities)
 	s.BackendHealth = slices.Clone(s.BackendHealth)
 	return s
 }

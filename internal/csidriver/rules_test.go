@@ -20,7 +20,7 @@ func TestViolations(t *testing.T) {
 		"publish before stage": {nodeOnly, func(c *client) {
 			c.code(codes.FailedPrecondition, c.publish("one", mounted(writer), false))
 		}, "NodePublishVolume: volume v: it is not staged"},
-		"publish after a failed stage": {nodeOnly, func(c *client) {
+		"no staging path": {nodeOnly, func(c *client) {
 			require.NoError(c.t, os.Remove(c.staging()))
 			c.code(codes.FailedPrecondition, c.stage(mounted(writer)))
 		}, "NodeStageVolume: volume v: the staging path DIR/staging is no directory"},
