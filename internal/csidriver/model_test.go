@@ -54,6 +54,7 @@ func TestModel(t *testing.T) {
 				_, err := node{d: d}.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "v",
 					StagingTargetPath: staging, VolumeCapability: capability})
 				answer(err, true)
+				require.NoError(t, d.volumes.answered("v"))
 				staged = true
 			},
 			"unstage": func(t *rapid.T) {

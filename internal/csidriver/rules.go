@@ -134,7 +134,7 @@ func (d *Driver) checkStaged(method string, v volume, a access, staging string) 
 		return nil
 	}
 	switch {
-	case v.Staged == nil || !v.Staged.Done:
+	case v.Staged == nil || !v.Staged.Answered:
 		return d.refuse(method, v.ID, "it is not staged")
 	case v.Staged.Path != staging:
 		return d.refuse(method, v.ID, "it is staged at %s, not at %q", v.Staged.Path, staging)

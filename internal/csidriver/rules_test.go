@@ -94,7 +94,10 @@ func TestStageThatFails(t *testing.T) {
 	c.code(codes.FailedPrecondition, c.publish("one", mounted(writer), false))
 	assert.Equal(t, []string{"NodePublishVolume: volume v: it is not staged"}, d.Violations())
 	require.NoError(t, c.stage(mounted(writer)))
-	require.NoError(t, c.publish("one", mounted(writer), false))
+	d.Inject(Fault{Method: "NodeStageVolume", Times: 1, Code: codes.Internal})
+	c.code(codes.Internal, c.stage(mounted(writer)))
+	require.NoError(t, c.publish("one", mounted(writer), false), "one has succeeded before")
+	assert.Len(t, d.Violations(), 1)
 }
 
 func TestControllerAttaches(t *testing.T) {

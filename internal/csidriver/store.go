@@ -42,8 +42,8 @@ type attachment struct {
 type stage struct {
 	Path   string
 	Access access
-	// Done means that the CO was told of it.
-	Done bool
+	// Answered means that a NodeStageVolume has succeeded for the CO, too.
+	Answered bool
 }
 
 type publication struct {
@@ -163,6 +163,19 @@ func (s *store) put(v volume) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set(v.clone())
+	return s.save()
+}
+
+// answered notes that a NodeStageVolume is answered with success.
+func (s *store) answered(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.state.Volumes[id].clone()
+	if v.Staged == nil || v.Staged.Answered {
+		return nil
+	}
+	v.Staged.Answered = true
+	s.set(v)
 	return s.save()
 }
 
