@@ -223,7 +223,9 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) publish(ctx context.Context) error {
 	p.mu.Lock()
 	known := p.uid != ""
-	pending := slices.SortedFunc(maps.Values(p.pending), func(a, b *change) int { return strings.Compare(a.name, b.name) })
+	pending := slices.SortedFunc(maps.Values(p.pending), func(a, b *change) int {
+		return strings.Compare(a.name, b.name)
+	})
 	p.mu.Unlock()
 	if !known {
 		return nil

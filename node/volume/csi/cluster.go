@@ -11,8 +11,8 @@ import (
 
 // Cluster has the objects of an API server that volumes of drivers need, and publishes what the drivers report of the
 // node. Package cluster/storage implements it. It is safe for concurrent use. Objects that it returns are shared and
-// must not be changed. Its errors satisfy [apierrors.IsNotFound] if there is no such object; any other error means that
-// it is not known whether there is one.
+// must not be changed. Its errors satisfy IsNotFound of k8s.io/apimachinery/pkg/api/errors if there is no such object;
+// any other error means that it is not known whether there is one.
 type Cluster interface {
 	// Driver returns the CSIDriver object of a driver.
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
