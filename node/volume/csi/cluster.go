@@ -20,7 +20,7 @@ type Cluster interface {
 	// attached and the API server is away.
 	Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 	// Forget drops a VolumeAttachment from what is kept for times without the API server. It is called when its volume
-	// is not staged on the node any more, also for a volume that was never attached. It does not block. Secrets are
+	// is not staged on the node any more, also for a volume that was never attached. It makes no request. Secrets are
 	// dropped without a call, after their pods have gone.
 	Forget(attachment string)
 	// Secret returns a secret that a persistent volume or a volume of a pod refers to, as it is now, or as it was when
