@@ -139,7 +139,9 @@ func (p *publisher) change(ctx context.Context, c *change) error {
 	limited, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	if err == nil {
-		err = p.initialize(limited)
+		if err = p.initialize(limited); err != nil {
+			err = fmt.Errorf("failed to initialize CSINode: %w", err)
+		}
 	}
 	if err == nil {
 		err = p.apply(limited, c)
