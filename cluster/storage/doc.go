@@ -50,7 +50,7 @@
 //     owner is the node object. A CSINode object of another node object is deleted. Drivers in it that are not
 //     registered stay: they may register again.
 //   - Install and Uninstall write nothing if nothing differs. A write that conflicts with that of another client is
-//     repeated four times. If the API server does not answer within six seconds, they return nil, and the change is
+//     made four times at most. If the API server does not answer within six seconds, they return nil, and the change is
 //     made when it answers.
 //   - No secret, no metadata of an attachment and no token is in a log or an error.
 //
