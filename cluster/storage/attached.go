@@ -84,6 +84,13 @@ func (s *Storage) NodeChanged(node *v1.Node) {
 func (s *Storage) learn(node *v1.Node) (pods []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.node != nil && slices.ContainsFunc(s.node.Status.VolumesAttached, func(a v1.AttachedVolume) bool {
+		return !slices.ContainsFunc(node.Status.VolumesAttached, func(b v1.AttachedVolume) bool {
+			return a.Name == b.Name
+		})
+	}) {
+		s.recheck.Notify() // a volume was detached
+	}
 	s.node = node
 	if len(s.waiting) == 0 {
 		return nil

@@ -44,13 +44,13 @@
 //     server. An attachment or a secret of more than 24 KiB, or one beyond 512, is not kept.
 //   - A kept attachment is dropped by Forget, and when it is not attached any more. A kept secret is dropped when it
 //     does not exist any more, or when the API server permits it no more: the node authorizer permits a secret while a
-//     volume of a pod that is bound to the node refers to it. Both are checked a minute after a pod has gone, and every
-//     ten minutes at most.
+//     volume of a pod that is bound to the node refers to it. Both are checked a minute after a pod has gone or a
+//     volume was detached, and every ten minutes at most.
 //   - The CSINode object is created when the node is registered, and again when another node object replaces it. Its
 //     owner is the node object. A CSINode object of another node object is deleted. Drivers in it that are not
 //     registered stay: they may register again.
 //   - Install and Uninstall write nothing if nothing differs. A write that conflicts with that of another client is
-//     repeated four times. If the API server does not answer within six seconds, they return nil, and the change is
+//     made four times at most. If the API server does not answer within six seconds, they return nil, and the change is
 //     made when it answers.
 //   - No secret, no metadata of an attachment and no token is in a log or an error.
 //

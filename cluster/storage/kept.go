@@ -54,8 +54,9 @@ func newKept[T metav1.Object](state string, states runtime.States) *kept[T] {
 	return &kept[T]{state: state, states: states, dirty: flow.NewSignal(), entries: map[string]*entry[T]{}}
 }
 
-// run saves changes until ctx ends.
+// run reads what an earlier agent has kept, and saves changes until ctx ends.
 func (k *kept[T]) run(ctx context.Context) {
+	k.load.Do(k.restore)
 	if k.states != nil {
 		flow.Saver{Dirty: k.dirty, Wait: saveDelay, Save: k.save}.Run(ctx)
 	}

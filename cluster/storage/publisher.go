@@ -139,7 +139,9 @@ func (p *publisher) change(ctx context.Context, c *change) error {
 	limited, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	if err == nil {
-		err = p.initialize(limited)
+		if err = p.initialize(limited); err != nil {
+			err = fmt.Errorf("failed to initialize CSINode: %w", err)
+		}
 	}
 	if err == nil {
 		err = p.apply(limited, c)
@@ -223,7 +225,9 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) publish(ctx context.Context) error {
 	p.mu.Lock()
 	known := p.uid != ""
-	pending := slices.SortedFunc(maps.Values(p.pending), func(a, b *change) int { return strings.Compare(a.name, b.name) })
+	pending := slices.SortedFunc(maps.Values(p.pending), func(a, b *change) int {
+		return strings.Compare(a.name, b.name)
+	})
 	p.mu.Unlock()
 	if !known {
 		return nil

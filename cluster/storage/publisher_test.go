@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
@@ -242,5 +244,26 @@ func TestNodeIsRecreated(t *testing.T) {
 		assert.Equal(r, map[string]string{"csi.example.com": "i-1"}, driversOf(object))
 		assert.Equal(r, `{"csi.example.com":"i-1"}`, r.object().Annotations[nodeIDAnnotation])
 		assert.Equal(r, "a", r.object().Labels["example.com/zone"])
+	})
+}
+
+// The API server does not let the ID of a driver change in an object that has the driver.
+func TestInstallWithAnotherID(t *testing.T) {
+	onNode(t, func(r *rig) {
+		r.register()
+		require.NoError(r, r.storage.Install(r.Context(), disk))
+		r.refuse(func(req *apitest.Request) error {
+			if req.Verb == "update" && driversOf(r.csiNode())[disk.Name] == "i-1" && bytes.Contains(req.Body, []byte("other-id")) {
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "CSINode"}, "node", nil)
+			}
+			return nil
+		})
+		r.restart()
+		r.register()
+		other := disk
+		other.NodeID = "other-id"
+		require.NoError(r, r.storage.Install(r.Context(), other))
+		assert.Equal(r, map[string]string{"csi.example.com": "other-id"}, driversOf(r.csiNode()))
+		assert.Equal(r, `{"csi.example.com":"other-id"}`, r.object().Annotations[nodeIDAnnotation])
 	})
 }

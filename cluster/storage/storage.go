@@ -170,7 +170,7 @@ func (s *Storage) Token(ctx context.Context, pod *v1.Pod, audience string,
 	}
 	token, err := s.tokens.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, request)
 	if err != nil {
-		return authenticationv1.TokenRequestStatus{}, unknown(err)
+		return authenticationv1.TokenRequestStatus{}, err
 	}
 	return token.Status, nil
 }

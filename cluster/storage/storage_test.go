@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestDriver(t *testing.T) {
 		require.NoError(r, err)
 		assert.Equal(r, want.Spec, got.Spec)
 
-		*r.disk = apitest.Disk{}
+		r.disk = &apitest.Disk{}
 		r.restart()
 		_, err = r.storage.Driver(r.Context(), "csi.example.com")
 		require.ErrorIs(r, err, ErrNotRead)
@@ -232,6 +233,13 @@ func TestRecheck(t *testing.T) {
 		r.storage.Update(nil, []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "u"}}})
 		r.after(time.Hour)
 		assert.ElementsMatch(r, []string{used, "ns/used"}, kept(), "the API server is away")
+
+		r.setAway(false)
+		node.Status.VolumesAttached = nil
+		r.api.Put("nodes", node)
+		r.register()
+		r.after(20 * time.Minute)
+		assert.Equal(r, []string{"ns/used"}, kept(), "it was detached")
 	})
 }
 
@@ -315,5 +323,47 @@ func TestAttachedWithoutTheAPIServer(t *testing.T) {
 		require.ErrorIs(r, r.storage.Attached(r.Context(), "example.com/v", &v1.Pod{}), ErrNotRead)
 		r.register()
 		require.ErrorIs(r, r.storage.Attached(r.Context(), volume, &v1.Pod{}), ErrNotInUse, "the node object counts")
+	})
+}
+
+// All methods are called at the same time.
+func TestConcurrency(t *testing.T) {
+	volume := csi.UniqueName("d", "v")
+	onNode(t, func(r *rig) {
+		r.api.Put("volumeattachments", attachment("a", true))
+		r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "key"}})
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+		var calls sync.WaitGroup
+		for _, call := range []func(){
+			func() { _, _ = r.storage.Driver(r.Context(), "d") },
+			func() { _, _ = r.storage.Attachment(r.Context(), "a") },
+			func() { _, _ = r.storage.Secret(r.Context(), "ns", "key") },
+			func() { r.storage.Forget("a") },
+			func() { _ = r.storage.Attached(r.Context(), volume, pod) },
+			func() { _ = r.storage.Install(r.Context(), disk) },
+			func() { _ = r.storage.Install(r.Context(), csi.NodeDriver{Name: disk.Name, NodeID: "other"}) },
+			func() { _ = r.storage.Uninstall(r.Context(), disk.Name) },
+			func() { _ = r.storage.Ready() },
+			func() { r.storage.Update(nil, []*v1.Pod{pod}) },
+			func() { r.storage.Retain([]*v1.Pod{pod}) },
+			func() { r.storage.NodeChanged(r.object()) },
+			func() {
+				node := r.object()
+				node.UID += "x"
+				r.storage.NodeChanged(node)
+			},
+		} {
+			calls.Go(func() {
+				for range 20 {
+					call()
+				}
+			})
+		}
+		calls.Wait()
+		r.register()
+		r.after(5 * time.Minute)
+		require.NoError(r, r.storage.Install(r.Context(), disk))
+		assert.Equal(r, map[string]string{"csi.example.com": "i-1"}, driversOf(r.csiNode()))
+		assert.Equal(r, types.UID("uid-1"), r.csiNode().OwnerReferences[0].UID)
 	})
 }

@@ -45,9 +45,16 @@ func (p *publisher) write(ctx context.Context, uid types.UID, c *change) error {
 	}); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
-	if err := p.updateCSINode(ctx, uid, func(object *storagev1.CSINode) bool {
-		return setDriver(object, *c.driver)
-	}); err != nil {
+	set := func(object *storagev1.CSINode) bool { return setDriver(object, *c.driver) }
+	err := p.updateCSINode(ctx, uid, set)
+	if apierrors.IsInvalid(err) {
+		// In an object that has the driver, the API lets only its number of volumes change, and not even that before
+		// Kubernetes 1.35. Kubelet removes the driver after the error, too, and it registers again.
+		if err = p.removeFromCSINode(ctx, c.name); err == nil {
+			err = p.updateCSINode(ctx, uid, set)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
 	return nil

@@ -11,8 +11,8 @@ import (
 
 // Cluster has the objects of an API server that volumes of drivers need, and publishes what the drivers report of the
 // node. Package cluster/storage implements it. It is safe for concurrent use. Objects that it returns are shared and
-// must not be changed. Its errors satisfy [apierrors.IsNotFound] if there is no such object; any other error means that
-// it is not known whether there is one.
+// must not be changed. Its errors satisfy IsNotFound of k8s.io/apimachinery/pkg/api/errors if there is no such object;
+// any other error means that it is not known whether there is one.
 type Cluster interface {
 	// Driver returns the CSIDriver object of a driver.
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
@@ -20,7 +20,7 @@ type Cluster interface {
 	// attached and the API server is away.
 	Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 	// Forget drops a VolumeAttachment from what is kept for times without the API server. It is called when its volume
-	// is not staged on the node any more, also for a volume that was never attached. It does not block. Secrets are
+	// is not staged on the node any more, also for a volume that was never attached. It makes no request. Secrets are
 	// dropped without a call, after their pods have gone.
 	Forget(attachment string)
 	// Secret returns a secret that a persistent volume or a volume of a pod refers to, as it is now, or as it was when
