@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -23,9 +24,18 @@ import (
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
-// attaching is a volume plugin whose volumes a controller attaches.
+// plain is a plugin of persistent volumes.
+type plain struct{ volume.PersistentBase }
+
+func (plain) Name() string                          { return "example.com/plain" }
+func (plain) Supports(pv *v1.PersistentVolume) bool { return pv.Spec.NFS != nil }
+func (plain) Publish(context.Context, volume.PersistentRequest) (out volume.Published, err error) {
+	return out, volume.ErrUnsupported
+}
+
+// attaching is a plugin whose volumes a controller attaches.
 type attaching struct {
-	volume.HostPath
+	plain
 
 	mu     sync.Mutex
 	inUse  []v1.UniqueVolumeName
@@ -48,9 +58,9 @@ func (a *attaching) use(volumes ...v1.UniqueVolumeName) {
 
 func TestVolumesInUseOfPlugins(t *testing.T) {
 	assert.Nil(t, volumesInUse(nil))
-	assert.Nil(t, volumesInUse([]volume.Plugin{volume.HostPath{}}))
+	assert.Nil(t, volumesInUse([]volume.PersistentPlugin{plain{}}))
 	a, b := &attaching{inUse: []v1.UniqueVolumeName{"a"}}, &attaching{unread: true}
-	all := volumesInUse([]volume.Plugin{a, volume.HostPath{}, b})
+	all := volumesInUse([]volume.PersistentPlugin{a, plain{}, b})
 	_, known := all()
 	assert.False(t, known)
 	b.use("b")
@@ -70,7 +80,7 @@ func TestStorage(t *testing.T) {
 		r.change = func(c *Config, o *kubeletkit.Options) {
 			store, err := checkpoint.New(filepath.Join(r.root, "kept"), checkpoint.Options{})
 			require.NoError(r, err)
-			c.CSI, o.Checkpoint, o.Volumes.Plugins = true, store, []volume.Plugin{plugin}
+			c.CSI, o.Checkpoint, o.Volumes.Persistent = true, store, []volume.PersistentPlugin{plugin}
 		}
 		r.start()
 		r.after(2 * time.Second)
