@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -33,11 +34,14 @@ type persistentVolumes struct {
 	// directory of the place.
 	keys  map[string]string
 	ready map[string]Published
+	// expandAt is when the claim of a published volume is read again.
+	expandAt map[string]time.Time
 }
 
 func newPersistentVolumes(plugins []PersistentPlugin, before steps, event runtime.EventFunc) *persistentVolumes {
 	return &persistentVolumes{plugins: plugins, before: before, event: event, locks: newPathLocks(),
-		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{}}
+		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{},
+		expandAt: map[string]time.Time{}}
 }
 
 // pluginOf returns the plugin of a persistent volume, or nil.
@@ -136,6 +140,7 @@ func (s *persistentVolumes) remove(key, stateDir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ready, stateDir)
+	delete(s.expandAt, stateDir)
 	delete(s.keys, stateDir)
 	delete(s.users[key], stateDir)
 	if len(s.users[key]) == 0 {

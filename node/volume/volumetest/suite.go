@@ -76,7 +76,7 @@ func PersistentSuite(t *testing.T, f PersistentFactory) {
 			plugin = f.New(t)
 			e.plugin = plugin
 			return volume.New(volume.Options{Persistent: []volume.PersistentPlugin{plugin},
-				Sources: volume.Sources{Claims: bound{f.Volume}}})
+				Sources: volume.Sources{Claims: bound{volume: f.Volume}}})
 		}
 		e.volumeName = f.Volume.Name
 		e.supports = func() bool { return plugin.Supports(f.Volume) }
@@ -99,7 +99,10 @@ func PersistentSuite(t *testing.T, f PersistentFactory) {
 }
 
 // bound has a claim for each name, which is bound to the volume.
-type bound struct{ volume *v1.PersistentVolume }
+type bound struct {
+	volume.ClaimBase
+	volume *v1.PersistentVolume
+}
 
 func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	claim := &v1.PersistentVolumeClaim{}
