@@ -2,7 +2,13 @@ package csidriver
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"path"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -45,6 +51,46 @@ func (d *Driver) ForgetCalls() {
 	d.calls = nil
 }
 
+// callsFile has the calls in a file, a line each.
+type callsFile struct {
+	mu sync.Mutex
+	f  *os.File // nil: the calls are not kept
+}
+
+// open opens the file, and returns the calls in it.
+func (c *callsFile) open(path string) (calls []Call, err error) {
+	c.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for decoder := json.NewDecoder(c.f); ; {
+		var call Call
+		switch err := decoder.Decode(&call); err {
+		case nil:
+			calls = append(calls, call)
+		case io.EOF:
+			return calls, nil
+		default:
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), c.f.Close())
+		}
+	}
+}
+
+func (c *callsFile) append(call Call) {
+	if c.f == nil {
+		return
+	}
+	data, err := json.Marshal(call)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		_, err = c.f.Write(append(data, '\n'))
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "csidriver: a call is not kept: %v\n", err)
+	}
+}
+
 // Count returns how many calls are of a method.
 func Count(calls []Call, method string) (n int) {
 	for _, c := range calls {
@@ -74,6 +120,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 
 // record adds a call. The function that it returns sets the code of the answer.
 func (d *Driver) record(c Call) func(codes.Code) {
+	d.callsFile.append(c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := len(d.calls)
@@ -99,13 +146,13 @@ func (d *Driver) answer(ctx context.Context, method string, request proto.Messag
 		return handler(ctx, request)
 	}
 	if !f.Late {
-		if err := d.apply(ctx, f); err != nil {
+		if err := d.apply(f); err != nil {
 			return nil, err
 		}
 	}
 	response, err := handler(ctx, request)
 	if f.Late && err == nil {
-		err = d.apply(ctx, f)
+		err = d.apply(f)
 	}
 	switch {
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,10 +37,12 @@ type Driver struct {
 	settings Settings
 	calls    []Call
 	faults   []*fault
+	injected int             // faults, in all
 	busy     map[string]bool // IDs of volumes for which there is a call
 	notified chan struct{}   // closed and replaced by each answer of a CO to the registration
 	answers  []*registerapi.RegistrationStatus
 
+	callsFile callsFile
 	// volumes is the state of the volumes, which is on disk.
 	volumes store
 }
@@ -73,19 +76,71 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err := d.volumes.load(); err != nil {
 		return err
 	}
-	services := d.server()
+	if d.opts.KeepCalls {
+		calls, err := d.callsFile.open(filepath.Join(d.opts.Dir, "calls.jsonl"))
+		if err != nil {
+			return err
+		}
+		defer d.callsFile.f.Close()
+		d.mu.Lock()
+		d.calls = calls
+		d.mu.Unlock()
+	}
+	return d.serve(ctx)
+}
+
+// server serves at one socket.
+type server interface {
+	Serve(net.Listener) error
+	stop()
+}
+
+type grpcServer struct{ *grpc.Server }
+
+func (s grpcServer) Serve(l net.Listener) error {
+	if err := s.Server.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+func (s grpcServer) stop() { s.Stop() } // waits for the calls
+
+type httpServer struct{ *http.Server }
+
+func (s httpServer) Serve(l net.Listener) error {
+	if err := s.Server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (s httpServer) stop() { _ = s.Close() }
+
+// servers returns what is served at which sockets. The registration is the last, since it invites a CO.
+func (d *Driver) servers() (servers []server, sockets []string) {
+	options := []grpc.ServerOption{grpc.WaitForHandlers(true), grpc.UnaryInterceptor(d.intercept),
+		grpc.ForceServerCodecV2(garbageCodec{})}
+	services := grpc.NewServer(options...)
 	csi.RegisterIdentityServer(services, identity{d: d})
 	csi.RegisterControllerServer(services, controller{d: d})
 	csi.RegisterNodeServer(services, node{d: d})
-	servers := []*grpc.Server{services}
-	sockets := []string{d.opts.Socket}
-	if d.opts.Registry != "" {
-		registration := d.server()
-		registerapi.RegisterRegistrationServer(registration, registrar{d: d})
-		servers, sockets = append(servers, registration), append(sockets, d.opts.registration())
+	servers, sockets = []server{grpcServer{services}}, []string{d.opts.Socket}
+	if d.opts.Control != "" {
+		servers, sockets = append(servers, httpServer{d.controlServer()}), append(sockets, d.opts.Control)
 	}
+	if d.opts.Registry != "" {
+		registration := grpc.NewServer(options...)
+		registerapi.RegisterRegistrationServer(registration, registrar{d: d})
+		servers, sockets = append(servers, grpcServer{registration}), append(sockets, d.opts.registration())
+	}
+	return servers, sockets
+}
+
+func (d *Driver) serve(ctx context.Context) error {
+	servers, sockets := d.servers()
 	ended := make(chan error, len(servers)) // has room for the results of all
-	started := 0
+	started, waiting := 0, 0
 	var err error
 	for i, server := range servers {
 		listener, failed := listen(sockets[i])
@@ -93,7 +148,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			err = failed
 			break
 		}
-		started++
+		started, waiting = started+1, waiting+1
 		go func() { ended <- server.Serve(listener) }()
 	}
 	if err == nil {
@@ -103,7 +158,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		case <-d.exit:
 			err = ErrExit
 		case err = <-ended:
-			started--
+			waiting--
 		}
 	}
 	if !errors.Is(err, ErrExit) {
@@ -113,17 +168,12 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	close(d.stopped)
 	for _, server := range servers {
-		server.Stop()
+		server.stop()
 	}
-	for range started {
+	for range waiting {
 		err = errors.Join(err, <-ended)
 	}
 	return err
-}
-
-func (d *Driver) server() *grpc.Server {
-	return grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(d.intercept),
-		grpc.ForceServerCodecV2(garbageCodec{}))
 }
 
 // listen makes a socket, in place of one that is there.

@@ -1,7 +1,6 @@
 package csidriver
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +41,7 @@ type Fault struct {
 
 type fault struct {
 	Fault
+	id       int
 	left     int           // of Times
 	released chan struct{} // closed when it is removed
 }
@@ -49,11 +49,17 @@ type fault struct {
 // Inject adds a fault. If several faults apply to a call, it has the first. The function that it returns removes the
 // fault, and releases the calls that hang by it. It can be called more than once.
 func (d *Driver) Inject(f Fault) (remove func()) {
-	added := &fault{Fault: f, left: f.Times, released: make(chan struct{})}
+	added := d.inject(f)
+	return sync.OnceFunc(func() { d.remove(func(f *fault) bool { return f == added }) })
+}
+
+func (d *Driver) inject(f Fault) *fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.injected++
+	added := &fault{Fault: f, id: d.injected, left: f.Times, released: make(chan struct{})}
 	d.faults = append(d.faults, added)
-	return sync.OnceFunc(func() { d.remove(func(f *fault) bool { return f == added }) })
+	return added
 }
 
 // Release removes all faults, and releases the calls that hang.
@@ -86,8 +92,8 @@ func (d *Driver) fault(method string, request proto.Message) *fault {
 	return nil
 }
 
-// apply waits as the fault says, and returns its error. A call does not outlive the driver.
-func (d *Driver) apply(_ context.Context, f *fault) error {
+// apply waits as the fault says, and returns its error. No call waits longer than the driver runs.
+func (d *Driver) apply(f *fault) error {
 	if f.Delay > 0 {
 		timer := time.NewTimer(f.Delay)
 		defer timer.Stop()

@@ -33,6 +33,11 @@ type Options struct {
 	// Versions are the versions of CSI that the registration names. Default: 1.0.0.
 	Versions []string
 
+	// Control is a socket for tests in other processes, see [Remote]. Empty: there is none.
+	Control string
+	// KeepCalls keeps the calls in the directory. Then Calls returns those to drivers in it before, too.
+	KeepCalls bool
+
 	// Settings are what can change while the driver runs, see [Driver.Update].
 	Settings
 
@@ -69,7 +74,7 @@ type Settings struct {
 	// Health are the conditions of volumes, by ID, which GET_VOLUME_HEALTH reports.
 	Health map[string][]*csi.VolumeHealth_VolumeHealthEntry
 	// BackendHealth is what GET_STORAGE_HEALTH reports.
-	BackendHealth []*csi.NodeGetStorageHealthResponse_StorageBackendHealth
+	BackendHealth []*csi.NodeGetStorageHealthResponse_StorageBackendHealth `json:"-"`
 }
 
 // AllNode returns all capabilities that the Node service has.

@@ -161,7 +161,7 @@ func (b *build) example(t testing.TB, name string) string {
 
 // RemoveBuilt removes what was built for this process only.
 func RemoveBuilt() {
-	for _, b := range []*build{&minikubelet, &hollow} {
+	for _, b := range []*build{&minikubelet, &hollow, &csiDriver} {
 		if b.dir != "" {
 			os.RemoveAll(b.dir)
 		}
