@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"fmt"
+	"io/fs"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,6 +18,9 @@ func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1al
 	r, err := p.read(place)
 	if err != nil {
 		return stats, err
+	}
+	if r.Driver == "" {
+		return stats, fs.ErrNotExist
 	}
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
