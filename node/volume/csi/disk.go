@@ -192,6 +192,9 @@ func (p *Plugin) record(req volume.PersistentRequest) error {
 		case there == file.record:
 			continue
 		}
+		if err := p.step("write a record of the pod"); err != nil {
+			return err
+		}
 		if err := writeRecord(file.path, file.content); err != nil {
 			return err
 		}
@@ -213,6 +216,9 @@ func writeRecord(path string, content any) error {
 // removeRecord removes the record of a volume that the driver has not touched, with the directories that are empty
 // then. What cannot be removed is removed at the end of the pod.
 func (p *Plugin) removeRecord(req volume.PersistentRequest) {
+	if p.step("remove the record of what was refused") != nil {
+		return
+	}
 	if !req.Block {
 		_ = os.Remove(filepath.Join(req.Dir, dataFile))
 		_ = os.Remove(req.Dir)
@@ -258,6 +264,9 @@ func (p *Plugin) globalPath(driver, handle string) string {
 // makeStage makes the directory in which a volume is staged. made means that it was not there.
 func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) {
 	path := p.stagePath(req)
+	if err := p.step("make the stage"); err != nil {
+		return false, err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return false, err
 	}
@@ -270,12 +279,18 @@ func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) 
 		return made, nil
 	}
 	src := req.Volume.Spec.CSI
+	if err := p.step("write the record of the stage"); err != nil {
+		return made, err
+	}
 	return made, writeRecord(filepath.Join(filepath.Dir(path), dataFile),
 		record{Handle: src.VolumeHandle, Driver: src.Driver})
 }
 
 // removeStage removes a directory in which nothing was staged.
 func (p *Plugin) removeStage(req volume.PersistentRequest) {
+	if p.step("remove the stage of what was refused") != nil {
+		return
+	}
 	path := p.stagePath(req)
 	if os.Remove(path) == nil && !req.Block {
 		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
@@ -302,6 +317,9 @@ func (p *Plugin) linkDevice(req volume.PersistentRequest, target string) error {
 	if at, err := os.Readlink(req.Device); err == nil && at == target {
 		return nil
 	}
+	if err := p.step("link the device"); err != nil {
+		return err
+	}
 	if err := os.Remove(req.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -310,6 +328,9 @@ func (p *Plugin) linkDevice(req volume.PersistentRequest, target string) error {
 
 // removeTarget removes what the driver has left of a publication: the driver removes the path itself, but some do not.
 func (p *Plugin) removeTarget(place volume.Place, block bool) error {
+	if err := p.step("remove the target"); err != nil {
+		return err
+	}
 	target := p.targetPath(place, block)
 	at := volume.Place{Dir: target}
 	if err := at.Unmount(); err != nil {
@@ -320,6 +341,9 @@ func (p *Plugin) removeTarget(place volume.Place, block bool) error {
 	}
 	if !block {
 		return nil
+	}
+	if err := p.step("remove the link"); err != nil {
+		return err
 	}
 	if err := os.Remove(place.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -357,6 +381,9 @@ func (p *Plugin) unstage(ctx context.Context, r record, name string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
+	if err := p.step("remove the record of the stage"); err != nil {
+		return err
+	}
 	if !r.block {
 		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
 		return gone(os.Remove(filepath.Dir(path)))
@@ -375,10 +402,16 @@ func (p *Plugin) unstageAt(ctx context.Context, r record, path string) error {
 	if err != nil {
 		return err
 	}
+	if err := p.step("unstage"); err != nil {
+		return err
+	}
 	if can.stage {
 		if err := d.unstage(ctx, r.Handle, path); err != nil {
 			return logged("attacher.UnmountDevice failed", err)
 		}
+	}
+	if err := p.step("remove the stage"); err != nil {
+		return err
 	}
 	at := volume.Place{Dir: path}
 	if err := at.Unmount(); err != nil {

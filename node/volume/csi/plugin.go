@@ -52,6 +52,9 @@ type Plugin struct {
 	timeout time.Duration
 	node    lifecycle.Node
 	drivers *drivers
+	// before is called before each step that changes the disk, or is a call of a driver. Its error is that of the step.
+	// It is for tests; otherwise it is nil.
+	before func(step string) error
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -240,6 +243,9 @@ func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error 
 		made, err = p.makeStage(req)
 	}
 	if err == nil {
+		err = p.step("stage")
+	}
+	if err == nil {
 		called = true
 		err = d.stage(ctx, can, req, p.stagePath(req), p.publishContext(key), secrets)
 	}
@@ -304,6 +310,9 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		call.target, err = p.makeTarget(req)
 	}
 	if err == nil {
+		err = p.step("publish")
+	}
+	if err == nil {
 		called = true
 		err = d.publish(ctx, can, req, call)
 	}
@@ -338,6 +347,9 @@ func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) err
 	if err != nil {
 		return logged("Unmounter.TearDownAt failed to get CSI client", err)
 	}
+	if err := p.step("unpublish"); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	if err := d.unpublish(ctx, r.Handle, p.targetPath(req.Place, r.block)); err != nil {
@@ -363,6 +375,9 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 	}
 	// Before the volume is not in use any more: what Run finds on disk is.
 	for _, dir := range []string{req.Dir, req.StateDir} {
+		if err := p.step("remove a record of the pod"); err != nil {
+			return err
+		}
 		if err := gone(os.Remove(filepath.Join(dir, dataFile))); err != nil {
 			return err
 		}
@@ -397,6 +412,13 @@ func (p *Plugin) forgetPod(req volume.UnpublishRequest) {
 	if len(p.waiting[driver]) == 0 {
 		delete(p.waiting, driver)
 	}
+}
+
+func (p *Plugin) step(name string) error {
+	if p.before == nil {
+		return nil
+	}
+	return p.before(name)
 }
 
 // driverFor returns a registered driver. If there is none, the pod is synced when there is.
