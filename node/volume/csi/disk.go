@@ -109,6 +109,16 @@ func (p *Plugin) read(place volume.Place) (record, error) {
 	return record{}, nil
 }
 
+// readShared returns the record of a block volume that all pods have, if it is of the volume with the key.
+func (p *Plugin) readShared(place volume.Place, key string) (record, error) {
+	r, err := readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
+	if err != nil || r.Driver+separator+r.Handle != key {
+		return record{}, err
+	}
+	r.block = true
+	return r, nil
+}
+
 // uidOf returns the UID of the pod with the place.
 func uidOf(place volume.Place) string {
 	return filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(place.StateDir))))
@@ -342,12 +352,7 @@ func (p *Plugin) removeTarget(place volume.Place, block bool) error {
 	if !block {
 		return nil
 	}
-	if err := p.step("remove the link"); err != nil {
-		return err
-	}
-	if err := os.Remove(place.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	// The link stays until the volume is unstaged: it may be all that shows that the pod had the volume.
 	return p.removeMap(place, filepath.Base(target))
 }
 

@@ -361,9 +361,15 @@ func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) err
 // Unstage implements [volume.PersistentPlugin].
 func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error {
 	r, err := p.read(req.Place)
+	if err == nil && r.Driver == "" {
+		r, err = p.readShared(req.Place, req.Key)
+	}
 	if err != nil {
 		return err
 	}
+	p.mu.Lock()
+	delete(p.staged, req.Key) // first: the driver may do its work and not answer
+	p.mu.Unlock()
 	if r.Driver == "" { // it was not staged, but it may be declared to be in use
 		r.Driver, r.Handle, _ = strings.Cut(req.Key, separator)
 	} else if r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
@@ -383,7 +389,6 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 		}
 	}
 	p.mu.Lock()
-	delete(p.staged, req.Key)
 	delete(p.attached, req.Key)
 	p.mu.Unlock()
 	p.cluster.Forget(AttachmentName(r.Handle, r.Driver, p.node.NodeName()))

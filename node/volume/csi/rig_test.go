@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -84,6 +85,8 @@ type rig struct {
 	manager *volume.Reconciler
 	end     func()
 	errors  []string
+	// second is another driver, or nil.
+	second *csidriver.Driver
 	// nextSocket counts the sockets of the registration.
 	nextSocket int
 }
@@ -102,6 +105,10 @@ func newRig(t *testing.T, opts csidriver.Options) *rig {
 	r.start()
 	t.Cleanup(func() {
 		r.end()
+		r.stop()
+		if t.Failed() {
+			_ = r.driver.LoseMounts()
+		}
 		assert.Empty(t, r.driver.Violations())
 		for _, text := range append(r.errors, r.host.log()) {
 			assert.NotContains(t, text, secret)
@@ -114,7 +121,31 @@ func newRig(t *testing.T, opts csidriver.Options) *rig {
 // startDriver starts the driver at a new socket.
 func (r *rig) startDriver() {
 	r.Helper()
-	r.driver, r.stop = csidriver.Start(r.T, r.opts)
+	r.driver, r.stop = startDriver(r.T, r.opts)
+}
+
+// startDriver is csidriver.Start for a driver that is started again and again: only what the last one has mounted is
+// unmounted.
+func startDriver(t *testing.T, opts csidriver.Options) (*csidriver.Driver, func()) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "csi") // the path of a socket is short
+	require.NoError(t, err)
+	opts.Socket = filepath.Join(dir, "csi.sock")
+	driver, err := csidriver.New(opts)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1) // has room for the result
+	go func() { ended <- driver.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, csidriver.ErrExit) {
+			assert.NoError(t, err)
+		}
+		assert.NoError(t, os.RemoveAll(dir))
+	})
+	t.Cleanup(stop)
+	<-driver.Ready()
+	return driver, stop
 }
 
 // start starts an agent, in which the driver is registered.
@@ -135,6 +166,14 @@ func (r *rig) start() {
 		assert.NoError(r, <-ended)
 	})
 	require.NoError(r, r.register())
+	if r.second != nil {
+		require.NoError(r, r.registerSecond())
+	}
+}
+
+func (r *rig) registerSecond() error {
+	return r.plugin.Register(context.WithoutCancel(r.Context()), plugins.Plugin{Type: plugins.TypeCSI,
+		Name: r.second.Name(), Endpoint: r.second.Socket(), Versions: []string{"1.0.0"}, Socket: "second"})
 }
 
 // restart starts another agent.
@@ -166,20 +205,25 @@ func (r *rig) restartDriver() {
 // add adds a volume that is attached, and a claim of it.
 func (r *rig) add(name string, change ...func(pv *v1.PersistentVolume)) *v1.PersistentVolume {
 	r.Helper()
+	return r.addTo(r.driver, name, change...)
+}
+
+func (r *rig) addTo(driver *csidriver.Driver, name string, change ...func(*v1.PersistentVolume)) *v1.PersistentVolume {
+	r.Helper()
 	pv := &v1.PersistentVolume{}
 	pv.Name, pv.UID = name, types.UID("uid-"+name)
 	pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	pv.Spec.ClaimRef = &v1.ObjectReference{UID: types.UID("claim-" + name)}
-	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: r.driver.Name(), VolumeHandle: "handle-" + name}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver.Name(), VolumeHandle: "handle-" + name}
 	for _, c := range change {
 		c(pv)
 	}
 	r.volumes[name] = pv
 	handle := pv.Spec.CSI.VolumeHandle
-	require.NoError(r, r.driver.AddVolume(handle, 1<<20))
-	metadata, err := r.driver.AttachVolume(handle, r.driver.Settings().NodeID, nil)
+	require.NoError(r, driver.AddVolume(handle, 1<<20))
+	metadata, err := driver.AttachVolume(handle, driver.Settings().NodeID, nil)
 	require.NoError(r, err)
-	r.cluster.attach(csi.AttachmentName(handle, r.driver.Name(), nodeName),
+	r.cluster.attach(csi.AttachmentName(handle, driver.Name(), nodeName),
 		storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata})
 	return pv
 }
