@@ -60,7 +60,7 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 			return err
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", of.Endpoint)
+			return p.dial(ctx, of.Endpoint)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to CSI driver %s at %s: %w", of.Name, of.Endpoint, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,6 +56,8 @@ type Plugin struct {
 	// before is called before each step that changes the disk, or is a call of a driver. Its error is that of the step.
 	// It is for tests; otherwise it is nil.
 	before func(step string) error
+	// dial connects to an endpoint. Tests in virtual time have one without a socket.
+	dial func(ctx context.Context, endpoint string) (net.Conn, error)
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -99,6 +102,9 @@ func New(cluster Cluster, rootDir string, opts Options) (*Plugin, error) {
 		inUse: map[v1.UniqueVolumeName]struct{}{}, attached: map[string]map[string]string{},
 		staged: map[string]struct{}{}, waiting: map[string]map[types.UID]struct{}{},
 		republished: map[types.UID]struct{}{}}
+	p.dial = func(ctx context.Context, endpoint string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", endpoint)
+	}
 	p.drivers = newDrivers(p)
 	return p, errors.Join(errs...)
 }
