@@ -55,9 +55,9 @@ func (ClaimBase) UpdateStatus(_ context.Context, old, _ *v1.PersistentVolumeClai
 }
 
 // Claim is the [Plugin] for persistent volumes, through claims and ephemeral claims. It sets up those of the types
-// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a directory. With mount options it is mounted in the
-// directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is behind a claim is
-// looked up once for each pod, and then remembered, as it does not change.
+// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a directory.
+// With mount options it is mounted in the directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is
+// behind a claim is looked up once for each pod, and then remembered, as it does not change.
 //
 // The default plugin of a [Reconciler] has locks that its pods share: one pod at a time gives a local
 // volume to its fsGroup, and a path has one check under way. A Claim that a plugin makes or embeds
@@ -71,6 +71,9 @@ func (Claim) Name() string { return "kubernetes.io/persistent-claim" }
 
 // Supports reports whether the volume is a claim.
 func (Claim) Supports(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// boundFile is the file in the state of a claim that has its boundVolume.
+const boundFile = "volume"
 
 // boundVolume is what is remembered of a claim.
 type boundVolume struct {
@@ -124,7 +127,7 @@ func (b boundVolume) write(file string, before steps) error {
 // not, see [HostPath]. A local volume must stay there: a runtime may make an empty directory where
 // its disk was mounted.
 func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	file := filepath.Join(req.StateDir, "volume")
+	file := filepath.Join(req.StateDir, boundFile)
 	bound, found := readBound(file)
 	if !found {
 		var err error
@@ -270,8 +273,8 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 		return bound, nil
 	}
 	if !filepath.IsAbs(bound.Path) || slices.Contains(strings.Split(bound.Path, "/"), "..") {
-		return bound, &mountError{step: "SetUp", volume: pv.Name, err: fmt.Errorf("invalid path: %s must be an absolute path without '..'",
-			bound.Path)}
+		return bound, &mountError{step: "SetUp", volume: pv.Name,
+			err: fmt.Errorf("invalid path: %s must be an absolute path without '..'", bound.Path)}
 	}
 	return bound, nil
 }

@@ -60,7 +60,7 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 			return err
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", of.Endpoint)
+			return p.dial(ctx, of.Endpoint)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to CSI driver %s at %s: %w", of.Name, of.Endpoint, err)
@@ -71,9 +71,10 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 // capabilities returns what the driver can do. It is asked once for each registration.
 func (d *driver) capabilities(ctx context.Context) (abilities, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.can != nil {
-		return *d.can, nil
+	known := d.can
+	d.mu.Unlock()
+	if known != nil {
+		return *known, nil
 	}
 	response, err := d.node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
 	if err != nil {
@@ -94,7 +95,9 @@ func (d *driver) capabilities(ctx context.Context) (abilities, error) {
 			can.mountGroup = true
 		}
 	}
+	d.mu.Lock()
 	d.can = &can
+	d.mu.Unlock()
 	return can, nil
 }
 
@@ -103,7 +106,7 @@ func capability(can abilities, req volume.PersistentRequest) *csipb.VolumeCapabi
 	spec := &req.Volume.Spec
 	out := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{
 		Mode: accessMode(spec.AccessModes, can.singleNodeMultiWriter)}}
-	if req.Block {
+	if req.Block { // has no mount options and no group, as in kubelet
 		out.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
 		return out
 	}

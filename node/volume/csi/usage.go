@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,9 @@ func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1al
 	r, err := p.read(place)
 	if err != nil {
 		return stats, err
+	}
+	if r.Driver == "" {
+		return stats, fs.ErrNotExist
 	}
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
