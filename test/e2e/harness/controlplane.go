@@ -205,6 +205,14 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 	})
 }
 
+// StartAttacher starts the external-attacher for the driver with the socket, as an administrator. It ends with the test,
+// and with the driver.
+func (p *ControlPlane) StartAttacher(t testing.TB, driver string) {
+	t.Helper()
+	p.others = append(p.others, p.start(t, "csi-attacher", KubernetesBinary(t, "csi-attacher"),
+		"--kubeconfig", p.admin, "--csi-address", driver, "--retry-interval-max=1s"))
+}
+
 // KillAPIServer kills the API server.
 func (p *ControlPlane) KillAPIServer(t testing.TB) {
 	t.Helper()
@@ -398,7 +406,10 @@ func (p *ControlPlane) close(t testing.TB) {
 		}
 	}
 	if t.Failed() {
-		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "csi-attacher"} {
+			if !exists(p.path(name + ".log")) {
+				continue
+			}
 			t.Logf("last words of %s:\n%s", name, tail(p.path(name+".log"), 8))
 		}
 	}
