@@ -24,6 +24,19 @@ type TearDownCall struct {
 	Err    error
 }
 
+// DriverCall is the measurement of a call of a driver by package csi: csi_operations_seconds.
+type DriverCall struct {
+	Driver string
+	// Method is the full name of the method, such as "/csi.v1.Node/NodePublishVolume".
+	Method string
+	// Code is the gRPC code of the answer, such as "OK".
+	Code string
+	Took time.Duration
+}
+
+// IsMeasurement implements [runtime.Measurement].
+func (DriverCall) IsMeasurement() {}
+
 // PodVolumes is the measurement of the volumes of a pod by their plugins, after each call of SetUp or TearDown of the
 // [Manager]: those that the pod is to have, and those that it has. Both are nil when nothing of them is left.
 // volume_manager_total_volumes in the states desired_state_of_world and actual_state_of_world.

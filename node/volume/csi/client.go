@@ -35,19 +35,6 @@ type abilities struct {
 	stage, expand, stats, singleNodeMultiWriter, mountGroup bool
 }
 
-// Call is the measurement of a call of a driver: csi_operations_seconds.
-type Call struct {
-	Driver string
-	// Method is the full name of the method, such as "/csi.v1.Node/NodePublishVolume".
-	Method string
-	// Code is the gRPC code of the answer, such as "OK".
-	Code string
-	Took time.Duration
-}
-
-// IsMeasurement implements [runtime.Measurement].
-func (Call) IsMeasurement() {}
-
 // connect makes a connection, which is opened by the first call.
 func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
@@ -56,7 +43,8 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 			call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			began := time.Now()
 			err := call(ctx, method, in, out, conn, opts...)
-			p.node.Measure(Call{Driver: of.Name, Method: method, Code: status.Code(err).String(), Took: time.Since(began)})
+			p.node.Measure(volume.DriverCall{Driver: of.Name, Method: method, Code: status.Code(err).String(),
+				Took: time.Since(began)})
 			return err
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

@@ -70,6 +70,7 @@ const (
 
 // rig is a node with one driver.
 type rig struct {
+	volume.ClaimBase
 	*testing.T
 	root    string
 	opts    csidriver.Options

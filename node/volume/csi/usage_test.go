@@ -130,7 +130,7 @@ func TestMeasurements(t *testing.T) {
 			tearDowns = append(tearDowns, m.Plugin)
 		case volume.PodVolumes:
 			volumes = append(volumes, m)
-		case csi.Call:
+		case volume.DriverCall:
 			methods = append(methods, m.Method+" "+m.Code)
 		}
 	}
