@@ -12,8 +12,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumesInUse is a plugin of persistent volumes whose volumes a controller attaches to the node, such as that of package csi. It
-// calls lifecycle.Node.NodeStatusChanged when another volume is in use, so that the node object has it at once.
+// VolumesInUse is a plugin of persistent volumes whose volumes a controller attaches to the node, such as that of
+// package csi. It calls lifecycle.Node.NodeStatusChanged when another volume is in use, so that the node object has it
+// at once.
 type VolumesInUse interface {
 	// VolumesInUse returns the volumes, as VolumesInUse of node.Options does. It must not block, and must be safe for
 	// concurrent use.

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/podconfig/checkpoint"
 )
 
@@ -91,8 +92,8 @@ func TestStorage(t *testing.T) {
 			assert.Equal(r, c.Type == v1.NodeReady, c.Status == v1.ConditionTrue, c.Type)
 		}
 
-		name, pod := csi.UniqueName("d", "v"), &v1.Pod{}
-		require.NoError(r, r.node.Storage().Install(r.Context(), csi.NodeDriver{Name: "d", NodeID: "i"}))
+		name, pod := csinode.UniqueName("d", "v"), &v1.Pod{}
+		require.NoError(r, r.node.Storage().Install(r.Context(), csinode.Driver{Name: "d", NodeID: "i"}))
 		assert.Len(r, r.api.Object("csinodes", "", "node").(*storagev1.CSINode).Spec.Drivers, 1)
 		require.ErrorIs(r, r.node.Storage().Attached(r.Context(), name, pod), storage.ErrNotInUse)
 		plugin.use(name)
@@ -112,7 +113,7 @@ func TestStorage(t *testing.T) {
 		require.NoError(r, err)
 		assert.Equal(r, "token of default/robot", token.Token)
 
-		attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: csi.AttachmentName("v", "d", "node")},
+		attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: csinode.AttachmentName("v", "d", "node")},
 			Status: storagev1.VolumeAttachmentStatus{Attached: true,
 				AttachmentMetadata: map[string]string{"secret": "path"}}}
 		r.api.Put("volumeattachments", attachment)

@@ -23,7 +23,8 @@ type member struct {
 }
 
 // newMember returns the membership that the settings describe, with the devices of the node, if there are any, and with
-// resource claims if claims is true, and volumes of CSI drivers if drivers is. declared returns the features that the node declares. It makes no connection.
+// resource claims if claims is true, and volumes of CSI drivers if drivers is. declared returns the features that the
+// node declares. It makes no connection.
 func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, drivers bool, declared func() []string,
 	log logr.Logger) (*member, error) {
 	if s.Kubeconfig == "" {

@@ -97,7 +97,8 @@ type processOptions struct {
 
 func (o *Options) program() config.Program {
 	return config.Program{Name: cmp.Or(o.Name, "kubeletkit"), Getenv: o.Getenv, Configuration: o.Configuration,
-		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes)+len(o.PersistentVolumes) > 0, Storage: o.has(Storage),
+		OwnRuntime: o.Runtime != nil, VolumePlugins: len(o.Volumes)+len(o.PersistentVolumes) > 0,
+		Storage: o.has(Storage),
 		Tracing: o.Tracing != nil}
 }
 

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 // The errors of [Storage.Attached] have kubelet's texts.
@@ -29,7 +29,7 @@ type waiters struct {
 	pods    map[types.UID]struct{}
 }
 
-// Attached implements [csi.Cluster], without a request: it reads the newest known node object. The error wraps
+// Attached implements [csinode.Cluster], without a request: it reads the newest known node object. The error wraps
 // [ErrNotInUse], [ErrNotAttached], or [ErrNotRead] if the node object is not known. In this last case it returns nil if
 // an attachment of the volume is kept, which has been attached when the API server was last reached.
 func (s *Storage) Attached(_ context.Context, volume v1.UniqueVolumeName, pod *v1.Pod) error {
@@ -62,9 +62,9 @@ func (s *Storage) Attached(_ context.Context, volume v1.UniqueVolumeName, pod *v
 
 // wasAttached reports whether an attachment of the volume is kept.
 func (s *Storage) wasAttached(volume v1.UniqueVolumeName) bool {
-	driver, handle, ok := csi.SplitUniqueName(volume)
+	driver, handle, ok := csinode.SplitUniqueName(volume)
 	if ok {
-		_, ok = s.attachments.get(csi.AttachmentName(handle, driver, s.nodeName))
+		_, ok = s.attachments.get(csinode.AttachmentName(handle, driver, s.nodeName))
 	}
 	return ok
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 // nodeIDAnnotation is the annotation of the node object with the ID that each driver has for the node: a JSON object.
@@ -62,7 +62,7 @@ func setMigrated(object *storagev1.CSINode) bool {
 }
 
 // setDriver sets the driver in the object, and reports whether it differs.
-func setDriver(object *storagev1.CSINode, d csi.NodeDriver) bool {
+func setDriver(object *storagev1.CSINode, d csinode.Driver) bool {
 	driver := storagev1.CSINodeDriver{
 		Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
 		Allocatable: allocatable(d.MaxVolumes),
@@ -133,7 +133,7 @@ func (c nodeChange) patch() ([]byte, error) {
 
 // publish returns the change by which the node object has the driver. It is an error if a label of the topology has
 // another value, or if the annotation cannot be read.
-func publish(node *v1.Node, d csi.NodeDriver) (c nodeChange, err error) {
+func publish(node *v1.Node, d csinode.Driver) (c nodeChange, err error) {
 	ids, err := nodeIDs(node)
 	if err != nil {
 		return c, err

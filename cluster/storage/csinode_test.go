@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 func TestNewCSINode(t *testing.T) {
@@ -82,25 +82,25 @@ func TestSetDriver(t *testing.T) {
 	other := storagev1.CSINodeDriver{Name: "other", NodeID: "o", Allocatable: count(3)}
 	for name, test := range map[string]struct {
 		before []storagev1.CSINodeDriver
-		driver csi.NodeDriver
+		driver csinode.Driver
 		want   storagev1.CSINodeDriver
 		same   bool
 	}{
-		"new": {driver: csi.NodeDriver{NodeID: "i", MaxVolumes: 7, Topology: map[string]string{"b": "1", "a": "2"}},
+		"new": {driver: csinode.Driver{NodeID: "i", MaxVolumes: 7, Topology: map[string]string{"b": "1", "a": "2"}},
 			want: storagev1.CSINodeDriver{NodeID: "i", Allocatable: count(7), TopologyKeys: []string{"a", "b"}}},
-		"beside another": {before: []storagev1.CSINodeDriver{other}, driver: csi.NodeDriver{NodeID: "i"},
+		"beside another": {before: []storagev1.CSINodeDriver{other}, driver: csinode.Driver{NodeID: "i"},
 			want: storagev1.CSINodeDriver{NodeID: "i"}},
-		"too many volumes": {driver: csi.NodeDriver{NodeID: "i", MaxVolumes: math.MaxInt32 + 1},
+		"too many volumes": {driver: csinode.Driver{NodeID: "i", MaxVolumes: math.MaxInt32 + 1},
 			want: storagev1.CSINodeDriver{NodeID: "i", Allocatable: count(math.MaxInt32)}},
-		"negative": {driver: csi.NodeDriver{NodeID: "i", MaxVolumes: -1}, want: storagev1.CSINodeDriver{NodeID: "i"}},
+		"negative": {driver: csinode.Driver{NodeID: "i", MaxVolumes: -1}, want: storagev1.CSINodeDriver{NodeID: "i"}},
 		"another ID": {before: []storagev1.CSINodeDriver{{Name: "d", NodeID: "old"}, other},
-			driver: csi.NodeDriver{NodeID: "i"}, want: storagev1.CSINodeDriver{NodeID: "i"}},
+			driver: csinode.Driver{NodeID: "i"}, want: storagev1.CSINodeDriver{NodeID: "i"}},
 		"another number": {before: []storagev1.CSINodeDriver{{Name: "d", NodeID: "i", Allocatable: count(1)}},
-			driver: csi.NodeDriver{NodeID: "i"}, want: storagev1.CSINodeDriver{NodeID: "i"}},
+			driver: csinode.Driver{NodeID: "i"}, want: storagev1.CSINodeDriver{NodeID: "i"}},
 		"another key": {before: []storagev1.CSINodeDriver{{Name: "d", NodeID: "i", TopologyKeys: []string{"a"}}},
-			driver: csi.NodeDriver{NodeID: "i"}, want: storagev1.CSINodeDriver{NodeID: "i"}},
+			driver: csinode.Driver{NodeID: "i"}, want: storagev1.CSINodeDriver{NodeID: "i"}},
 		"the same": {before: []storagev1.CSINodeDriver{other, {Name: "d", NodeID: "i", Allocatable: count(math.MaxInt32),
-			TopologyKeys: []string{"b", "a"}}}, driver: csi.NodeDriver{NodeID: "i", MaxVolumes: math.MaxInt64,
+			TopologyKeys: []string{"b", "a"}}}, driver: csinode.Driver{NodeID: "i", MaxVolumes: math.MaxInt64,
 			Topology: map[string]string{"b": "1", "a": "2"}}, same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestPublish(t *testing.T) {
 			if test.annotation != "" {
 				node.Annotations = map[string]string{nodeIDAnnotation: test.annotation}
 			}
-			change, err := publish(node, csi.NodeDriver{Name: "d", NodeID: "i", Topology: test.topology})
+			change, err := publish(node, csinode.Driver{Name: "d", NodeID: "i", Topology: test.topology})
 			if test.err != "" {
 				require.EqualError(t, err, test.err)
 				return
@@ -212,7 +212,7 @@ func FuzzNodeIDs(f *testing.F) {
 			return true
 		}
 		before, failed := nodeIDs(node)
-		if apply(publish(node, csi.NodeDriver{Name: name, NodeID: id})) != (failed == nil) {
+		if apply(publish(node, csinode.Driver{Name: name, NodeID: id})) != (failed == nil) {
 			t.Fatal("an annotation that can be read is not changed, or the reverse")
 		}
 		if failed != nil || strings.ToValidUTF8(name+id, "") != name+id {

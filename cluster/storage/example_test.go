@@ -10,12 +10,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/storage"
 	"github.com/kubeletkit/kubeletkit/cluster/tokens"
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 // A driver registers, and a pod waits until its volume is attached.
 func Example() {
-	volume, pod := csi.UniqueName("csi.example.com", "vol-1"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}
+	volume, pod := csinode.UniqueName("csi.example.com", "vol-1"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-7", UID: "u"},
 		Status: v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{volume}}}
 	client := apitest.NewClientset(node)
@@ -32,7 +32,7 @@ func Example() {
 	go func() { done <- s.Run(ctx) }() // the agent runs it
 	s.NodeChanged(node)                // node.Node.OnChange calls it
 
-	err = s.Install(ctx, csi.NodeDriver{Name: "csi.example.com", NodeID: "disk-host-7", MaxVolumes: 25})
+	err = s.Install(ctx, csinode.Driver{Name: "csi.example.com", NodeID: "disk-host-7", MaxVolumes: 25})
 	if err != nil {
 		panic(err)
 	}

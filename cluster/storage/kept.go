@@ -165,8 +165,8 @@ func (k *kept[T]) readBefore(t time.Time) (keys []string) {
 	return keys
 }
 
-// Attachment implements [csi.Cluster]. An attachment that is not attached, or is being deleted, is not kept. The error
-// is NotFound, the API server's, or that of a request without an answer if no attachment is kept.
+// Attachment implements [csinode.Cluster]. An attachment that is not attached, or is being deleted, is not kept. The
+// error is NotFound, the API server's, or that of a request without an answer if no attachment is kept.
 func (s *Storage) Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
 	object, err := read(ctx, s.attachments, name, func(ctx context.Context) (*storagev1.VolumeAttachment, error) {
 		return s.client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
@@ -177,14 +177,14 @@ func (s *Storage) Attachment(ctx context.Context, name string) (*storagev1.Volum
 	return object, err
 }
 
-// Forget implements [csi.Cluster].
+// Forget implements [csinode.Cluster].
 func (s *Storage) Forget(attachment string) {
 	s.attachments.drop(attachment)
 	s.recheck.Notify()
 }
 
-// Secret implements [csi.Cluster]. The error is NotFound, the API server's, or that of a request without an answer if
-// the secret is not kept.
+// Secret implements [csinode.Cluster]. The error is NotFound, the API server's, or that of a request without an answer
+// if the secret is not kept.
 func (s *Storage) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	secret, err := s.readSecret(ctx, namespace, name)
 	if err != nil && !missing(err) {

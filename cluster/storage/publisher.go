@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 const (
@@ -39,7 +39,7 @@ var (
 // change is a driver to publish or to remove.
 type change struct {
 	name   string
-	driver *csi.NodeDriver // nil: it is removed
+	driver *csinode.Driver // nil: it is removed
 }
 
 // publisher publishes drivers in the CSINode object and in the node object.
@@ -64,13 +64,13 @@ type publisher struct {
 	// pending are the changes that are not made yet, by the name of the driver; a later one replaces an earlier one.
 	pending map[string]*change
 	// installed are the drivers that are published.
-	installed map[string]csi.NodeDriver
+	installed map[string]csinode.Driver
 }
 
 func newPublisher(client kubernetes.Interface, node string, log logr.Logger) *publisher {
 	return &publisher{
 		client: client, node: node, log: log, writing: make(chan struct{}, 1), dirty: flow.NewSignal(),
-		known: make(chan struct{}), pending: map[string]*change{}, installed: map[string]csi.NodeDriver{},
+		known: make(chan struct{}), pending: map[string]*change{}, installed: map[string]csinode.Driver{},
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *publisher) nodeChanged(uid types.UID) {
 }
 
 // install publishes a driver.
-func (p *publisher) install(ctx context.Context, d csi.NodeDriver) error {
+func (p *publisher) install(ctx context.Context, d csinode.Driver) error {
 	if d.Name == "" || d.NodeID == "" {
 		return errors.New("error adding CSI driver node info: the name of the driver and driverNodeID must not be empty")
 	}

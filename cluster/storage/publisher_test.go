@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
-var disk = csi.NodeDriver{Name: "csi.example.com", NodeID: "i-1", MaxVolumes: 25,
+var disk = csinode.Driver{Name: "csi.example.com", NodeID: "i-1", MaxVolumes: 25,
 	Topology: map[string]string{"example.com/zone": "a"}}
 
 // driversOf returns the IDs of the drivers in the CSINode object.
@@ -50,7 +50,7 @@ func TestInstall(t *testing.T) {
 		require.NoError(r, r.storage.Install(r.Context(), disk))
 		assert.Empty(r, r.requests("patch", "update", "create"), "nothing differs")
 
-		require.NoError(r, r.storage.Install(r.Context(), csi.NodeDriver{Name: "nfs.example.com", NodeID: "n"}))
+		require.NoError(r, r.storage.Install(r.Context(), csinode.Driver{Name: "nfs.example.com", NodeID: "n"}))
 		require.NoError(r, r.storage.Uninstall(r.Context(), disk.Name))
 		assert.Equal(r, map[string]string{"nfs.example.com": "n"}, driversOf(r.csiNode()))
 		assert.Equal(r, `{"nfs.example.com":"n"}`, r.object().Annotations[nodeIDAnnotation])
@@ -64,8 +64,8 @@ func TestInstall(t *testing.T) {
 func TestInstallFails(t *testing.T) {
 	onNode(t, func(r *rig) {
 		r.register()
-		require.Error(r, r.storage.Install(r.Context(), csi.NodeDriver{Name: "d"}))
-		require.Error(r, r.storage.Install(r.Context(), csi.NodeDriver{NodeID: "d"}))
+		require.Error(r, r.storage.Install(r.Context(), csinode.Driver{Name: "d"}))
+		require.Error(r, r.storage.Install(r.Context(), csinode.Driver{NodeID: "d"}))
 
 		node := r.object()
 		node.Labels = map[string]string{"example.com/zone": "b"}
@@ -207,7 +207,7 @@ func TestInstallWithoutTheAPIServer(t *testing.T) {
 				began := time.Now()
 				require.NoError(r, r.storage.Install(r.Context(), disk))
 				assert.LessOrEqual(r, time.Since(began), registrationTimeout+changeTimeout)
-				require.NoError(r, r.storage.Install(r.Context(), csi.NodeDriver{Name: "removed", NodeID: "n"}))
+				require.NoError(r, r.storage.Install(r.Context(), csinode.Driver{Name: "removed", NodeID: "n"}))
 				require.NoError(r, r.storage.Uninstall(r.Context(), "removed"))
 				r.after(time.Minute)
 				assert.Empty(r, driversOf(r.csiNode()))

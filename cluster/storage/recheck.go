@@ -14,7 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/outage"
 	"github.com/kubeletkit/kubeletkit/cluster/internal/podsets"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 const (
@@ -75,8 +75,8 @@ func (s *Storage) recheckAttachments() bool {
 	}
 	attached := sets.New[string]()
 	for _, a := range node.Status.VolumesAttached {
-		if driver, handle, ok := csi.SplitUniqueName(a.Name); ok {
-			attached.Insert(csi.AttachmentName(handle, driver, s.nodeName))
+		if driver, handle, ok := csinode.SplitUniqueName(a.Name); ok {
+			attached.Insert(csinode.AttachmentName(handle, driver, s.nodeName))
 		}
 	}
 	for _, name := range old {

@@ -22,7 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/cluster/internal/table"
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/logging"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -54,7 +54,7 @@ type Options struct {
 }
 
 // Storage has the objects of an API server that volumes of CSI drivers need, and publishes the drivers. It implements
-// [csi.Cluster]. Its methods are safe for concurrent use.
+// [csinode.Cluster]. Its methods are safe for concurrent use.
 type Storage struct {
 	client   kubernetes.Interface
 	nodeName string
@@ -74,7 +74,7 @@ type Storage struct {
 	waiting map[v1.UniqueVolumeName]*waiters
 }
 
-var _ csi.Cluster = (*Storage)(nil)
+var _ csinode.Cluster = (*Storage)(nil)
 
 // New returns the storage of the node. It does no I/O. The error joins what is wrong with the arguments.
 func New(client kubernetes.Interface, nodeName string, tokens Tokens, opts Options) (*Storage, error) {
@@ -142,8 +142,8 @@ func (s *Storage) Run(ctx context.Context) error {
 	return err
 }
 
-// Driver implements [csi.Cluster]. The CSIDrivers are watched from the first call on. The object has the name, the UID
-// and the spec. The error is a NotFound error, or wraps [ErrNotRead].
+// Driver implements [csinode.Cluster]. The CSIDrivers are watched from the first call on. The object has the name, the
+// UID and the spec. The error is a NotFound error, or wraps [ErrNotRead].
 func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	var driver *storagev1.CSIDriver
 	err := s.drivers.Read(ctx.Done(), "", func(drivers map[string]*storagev1.CSIDriver) { driver = drivers[name] })
@@ -157,7 +157,7 @@ func (s *Storage) Driver(ctx context.Context, name string) (*storagev1.CSIDriver
 	}
 }
 
-// Token implements [csi.Cluster]. The errors are those of the [Tokens].
+// Token implements [csinode.Cluster]. The errors are those of the [Tokens].
 func (s *Storage) Token(ctx context.Context, pod *v1.Pod, audience string,
 	expirationSeconds *int64) (authenticationv1.TokenRequestStatus, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -175,15 +175,15 @@ func (s *Storage) Token(ctx context.Context, pod *v1.Pod, audience string,
 	return token.Status, nil
 }
 
-// Install implements [csi.Cluster]. The node object gets the ID of the node in the annotation
+// Install implements [csinode.Cluster]. The node object gets the ID of the node in the annotation
 // csi.volume.kubernetes.io/nodeid, and the topology as labels; then the CSINode object gets the driver. A label with
 // another value is an error, and nothing is published. If the API server does not answer, or the node is not registered
 // yet, Install returns nil, and [Storage.Run] publishes the driver later.
-func (s *Storage) Install(ctx context.Context, driver csi.NodeDriver) error {
+func (s *Storage) Install(ctx context.Context, driver csinode.Driver) error {
 	return s.publisher.install(ctx, driver)
 }
 
-// Uninstall implements [csi.Cluster]. The driver is removed from the CSINode object and from the annotation of the
+// Uninstall implements [csinode.Cluster]. The driver is removed from the CSINode object and from the annotation of the
 // node. The labels of its topology stay, as with kubelet: other drivers may have the same. If the API server does not
 // answer, Uninstall returns nil, and [Storage.Run] removes the driver later.
 func (s *Storage) Uninstall(ctx context.Context, name string) error {

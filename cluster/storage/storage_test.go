@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/internal/apitest"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -190,7 +190,7 @@ func TestSecret(t *testing.T) {
 
 // What is kept is dropped after pods have gone, if nothing uses it any more.
 func TestRecheck(t *testing.T) {
-	used, unused := csi.AttachmentName("used", "d", "node"), csi.AttachmentName("unused", "d", "node")
+	used, unused := csinode.AttachmentName("used", "d", "node"), csinode.AttachmentName("unused", "d", "node")
 	onNode(t, func(r *rig) {
 		for _, name := range []string{used, unused} {
 			r.api.Put("volumeattachments", attachment(name, true))
@@ -214,7 +214,7 @@ func TestRecheck(t *testing.T) {
 		}
 		r.refuse(refuse)
 		node := r.object()
-		node.Status.VolumesAttached = []v1.AttachedVolume{{Name: csi.UniqueName("d", "used")}, {Name: "other"}}
+		node.Status.VolumesAttached = []v1.AttachedVolume{{Name: csinode.UniqueName("d", "used")}, {Name: "other"}}
 		r.api.Put("nodes", node)
 		r.register()
 		r.after(10 * time.Minute)
@@ -265,7 +265,7 @@ func TestToken(t *testing.T) {
 }
 
 func TestAttached(t *testing.T) {
-	volume, other := csi.UniqueName("d", "v"), csi.UniqueName("d", "w")
+	volume, other := csinode.UniqueName("d", "v"), csinode.UniqueName("d", "w")
 	pod := func(uid string) *v1.Pod { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}} }
 	onNode(t, func(r *rig) {
 		set := func(inUse []v1.UniqueVolumeName, attached ...v1.AttachedVolume) {
@@ -310,16 +310,16 @@ func TestAttached(t *testing.T) {
 
 // While the node object is not known, a volume is attached whose attachment is kept.
 func TestAttachedWithoutTheAPIServer(t *testing.T) {
-	volume := csi.UniqueName("d", "v")
+	volume := csinode.UniqueName("d", "v")
 	onNode(t, func(r *rig) {
-		name := csi.AttachmentName("v", "d", "node")
+		name := csinode.AttachmentName("v", "d", "node")
 		r.api.Put("volumeattachments", attachment(name, true))
 		_, err := r.storage.Attachment(r.Context(), name)
 		require.NoError(r, err)
 		r.setAway(true)
 		r.restart()
 		require.NoError(r, r.storage.Attached(r.Context(), volume, &v1.Pod{}))
-		require.ErrorIs(r, r.storage.Attached(r.Context(), csi.UniqueName("d", "w"), &v1.Pod{}), ErrNotRead)
+		require.ErrorIs(r, r.storage.Attached(r.Context(), csinode.UniqueName("d", "w"), &v1.Pod{}), ErrNotRead)
 		require.ErrorIs(r, r.storage.Attached(r.Context(), "example.com/v", &v1.Pod{}), ErrNotRead)
 		r.register()
 		require.ErrorIs(r, r.storage.Attached(r.Context(), volume, &v1.Pod{}), ErrNotInUse, "the node object counts")
@@ -328,7 +328,7 @@ func TestAttachedWithoutTheAPIServer(t *testing.T) {
 
 // All methods are called at the same time.
 func TestConcurrency(t *testing.T) {
-	volume := csi.UniqueName("d", "v")
+	volume := csinode.UniqueName("d", "v")
 	onNode(t, func(r *rig) {
 		r.api.Put("volumeattachments", attachment("a", true))
 		r.api.Put("secrets", &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "key"}})
@@ -341,7 +341,7 @@ func TestConcurrency(t *testing.T) {
 			func() { r.storage.Forget("a") },
 			func() { _ = r.storage.Attached(r.Context(), volume, pod) },
 			func() { _ = r.storage.Install(r.Context(), disk) },
-			func() { _ = r.storage.Install(r.Context(), csi.NodeDriver{Name: disk.Name, NodeID: "other"}) },
+			func() { _ = r.storage.Install(r.Context(), csinode.Driver{Name: disk.Name, NodeID: "other"}) },
 			func() { _ = r.storage.Uninstall(r.Context(), disk.Name) },
 			func() { _ = r.storage.Ready() },
 			func() { r.storage.Update(nil, []*v1.Pod{pod}) },

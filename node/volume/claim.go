@@ -22,9 +22,10 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
-// ClaimSource finds claims and the persistent volumes behind them. It reports no changes, because
-// a node of a cluster may not watch them: a pod whose claim cannot be used is tried again at its
-// next sync, and the claim of a volume that can be expanded is read every minute. It is safe for concurrent use. What it returns is shared and must not be changed.
+// ClaimSource finds claims and the persistent volumes behind them. It reports no changes, because a node of a cluster
+// may not watch them: a pod whose claim cannot be used is tried again at its next sync, and the claim of a volume that
+// can be expanded is read every minute. It is safe for concurrent use. What it returns is shared and must not be
+// changed.
 type ClaimSource interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
@@ -33,8 +34,8 @@ type ClaimSource interface {
 	UpdateStatus(ctx context.Context, old, updated *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error)
 }
 
-// ClaimBase is a [ClaimSource] without claims: its methods return [ErrUnsupported]. Embed it in implementations, so that
-// methods added later do not break them. Without UpdateStatus, no volume is expanded.
+// ClaimBase is a [ClaimSource] without claims: its methods return [ErrUnsupported]. Embed it in implementations, so
+// that methods added later do not break them. Without UpdateStatus, no volume is expanded.
 type ClaimBase struct{}
 
 var _ ClaimSource = ClaimBase{}
@@ -55,9 +56,9 @@ func (ClaimBase) UpdateStatus(_ context.Context, old, _ *v1.PersistentVolumeClai
 }
 
 // Claim is the [Plugin] for persistent volumes, through claims and ephemeral claims. It sets up those of the types
-// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a directory.
-// With mount options it is mounted in the directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is
-// behind a claim is looked up once for each pod, and then remembered, as it does not change.
+// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a
+// directory. With mount options it is mounted in the directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12.
+// Which volume is behind a claim is looked up once for each pod, and then remembered, as it does not change.
 //
 // The default plugin of a [Reconciler] has locks that its pods share: one pod at a time gives a local
 // volume to its fsGroup, and a path has one check under way. A Claim that a plugin makes or embeds
@@ -185,7 +186,8 @@ func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundV
 		held := bound.Volume.Spec.Capacity[v1.ResourceStorage]
 		if size := p.expand(ctx, plugin, persistent); size.Cmp(held) > 0 {
 			bound.Volume.Spec.Capacity[v1.ResourceStorage] = size
-			_ = bound.write(file, p.before) // if it fails, a volume of several nodes is expanded again, which does nothing
+			// If it fails, a volume of several nodes is expanded again, which does nothing.
+			_ = bound.write(file, p.before)
 		}
 	}
 	ready.ReadOnly = ready.ReadOnly || bound.ReadOnly

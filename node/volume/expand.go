@@ -52,7 +52,8 @@ func expansionOf(claim *v1.PersistentVolumeClaim, held resource.Quantity) expans
 		}
 	case status != "":
 	case capacity.Cmp(held) > 0 && !held.IsZero() &&
-		slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && !metav1.HasAnnotation(claim.ObjectMeta, notRequired):
+		slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) &&
+		!metav1.HasAnnotation(claim.ObjectMeta, notRequired):
 		return expansion{size: capacity}
 	case !ok && resizePending(claim): // a controller before KEP-1790
 		if want := claim.Spec.Resources.Requests[storage]; want.Cmp(capacity) > 0 {
@@ -127,7 +128,8 @@ func failed(claim *v1.PersistentVolumeClaim, err error, now time.Time) *v1.Persi
 }
 
 // expand expands a published volume if its claim says so. It returns the size that the volume has afterwards, which is
-// held unless it was expanded. The pod does not wait for it: what fails is an event, and is tried again in a later sync.
+// held unless it was expanded. The pod does not wait for it: what fails is an event, and is tried again in a later
+// sync.
 func (p Claim) expand(ctx context.Context, plugin PersistentPlugin, req PersistentRequest) (size resource.Quantity) {
 	held := req.Volume.Spec.Capacity[v1.ResourceStorage]
 	ref := req.Volume.Spec.ClaimRef
@@ -166,7 +168,8 @@ func (p Claim) expand(ctx context.Context, plugin PersistentPlugin, req Persiste
 }
 
 func (p Claim) warn(req PersistentRequest, reason, message string) {
-	p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reason, Message: message})
+	p.event.Emit(runtime.Event{Pod: runtime.RefOf(req.Pod), Type: v1.EventTypeWarning, Reason: reason,
+		Message: message})
 }
 
 // expandTo expands a volume, and marks its claim. The size is zero if there was nothing to do.

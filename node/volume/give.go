@@ -49,8 +49,8 @@ func (p Claim) give(ctx context.Context, req SetUpRequest, b boundVolume) error 
 	return giveFiles(ctx, req.Pod, b.Path, a.gid, p.event)
 }
 
-// keepsFiles reports whether the files of a volume stay as they are, since the volume belongs to the fsGroup of the pod,
-// and the change policy is OnRootMismatch.
+// keepsFiles reports whether the files of a volume stay as they are, since the volume belongs to the fsGroup of the
+// pod, and the change policy is OnRootMismatch.
 func keepsFiles(pod *v1.Pod, root fs.FileInfo, gid int) bool {
 	policy := pod.Spec.SecurityContext.FSGroupChangePolicy
 	return policy != nil && *policy == v1.FSGroupChangeOnRootMismatch && belongsTo(root, gid) &&

@@ -8,8 +8,8 @@ import (
 )
 
 // SetUpCall is the measurement of a call of [Plugin].SetUp, also of those that found the volume ready:
-// storage_operation_duration_seconds with the operation_name volume_mount. Its status is success or fail-unknown. Plugin
-// is the name of the plugin, and [PersistentPlugin].MeasuredName for a volume of such a plugin.
+// storage_operation_duration_seconds with the operation_name volume_mount. Its status is success or fail-unknown.
+// Plugin is the name of the plugin, and [PersistentPlugin].MeasuredName for a volume of such a plugin.
 type SetUpCall struct {
 	Plugin string
 	Took   time.Duration

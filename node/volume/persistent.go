@@ -50,8 +50,8 @@ type PersistentPlugin interface {
 	// Unpublish undoes Publish. What is still mounted at req.Place is unmounted after it. It is also called for a pod
 	// whose volume did not get that far, if this agent has called Attach for it.
 	Unpublish(ctx context.Context, req UnpublishRequest) error
-	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one. It is also
-	// called if this agent has called Attach, and Find returns nothing.
+	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one. It is
+	// also called if this agent has called Attach, and Find returns nothing.
 	Unstage(ctx context.Context, req UnpublishRequest) error
 	// Expand makes the file system of a published volume, or its device, as large as the storage is, which has the
 	// size of req.Volume. It returns the new size. Its error wraps [ErrUnsupported] if there is nothing to do on the
@@ -91,8 +91,8 @@ type UnpublishRequest struct {
 // Published is a volume that is ready for a pod.
 type Published struct {
 	runtime.Volume
-	// OfGroup means that the files in the volume are to belong to the fsGroup of the pod. The [Reconciler] gives them to
-	// it, as the change policy of the pod says, before a container starts.
+	// OfGroup means that the files in the volume are to belong to the fsGroup of the pod. The [Reconciler] gives them
+	// to it, as the change policy of the pod says, before a container starts.
 	OfGroup bool
 	// Again means that Publish is called again in each sync of the pod.
 	Again bool

@@ -26,13 +26,13 @@ type persistentVolumes struct {
 	locks *pathLocks
 
 	mu sync.Mutex
-	// users are the users of each volume that is on disk, by its key. A user is the state directory of a place, which is
-	// on disk as long as it is a user: its end would not be found otherwise.
+	// users are the users of each volume that is on disk, by its key. A user is the state directory of a place, which
+	// is on disk as long as it is a user: its end would not be found otherwise.
 	users map[string]map[string]struct{}
 	// unread are the directories of pods whose volumes could not be read, nil before the first attempt.
 	unread map[string]error
-	// keys are those of the places that this agent has set up, ready the volumes that it has published, both by the state
-	// directory of the place.
+	// keys are those of the places that this agent has set up, ready the volumes that it has published, both by the
+	// state directory of the place.
 	keys  map[string]string
 	ready map[string]Published
 	// expandAt is when the claim of a published volume is read again.

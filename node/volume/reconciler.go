@@ -29,8 +29,8 @@ type Options struct {
 	// are tried before these, in this order; the first that supports a volume sets it
 	// up.
 	Plugins []Plugin
-	// Persistent set up persistent volumes of other types than hostPath and local, behind claims, and the volumes in the
-	// specs of pods that they support inline. The first that supports a volume sets it up. They need the default
+	// Persistent set up persistent volumes of other types than hostPath and local, behind claims, and the volumes in
+	// the specs of pods that they support inline. The first that supports a volume sets it up. They need the default
 	// plugins.
 	Persistent []PersistentPlugin
 	// NoDefaultPlugins leaves the default plugins out: [HostPath], [EmptyDir], [ConfigMap],

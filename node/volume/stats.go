@@ -18,13 +18,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// VolumeStats implements [Manager]. It returns what the volumes of the pod use: of a claim, and of
-// a volume in memory or on huge pages, the usage of its file system, and of any other volume that was
-// made for the pod the size of its files, as the size of [Reconciler.Usage]. The latter also of a volume on
-// huge pages without a size limit: its file system reports no usage. Volumes of the host and of images
-// have none, nor have volumes that were not set up. A volume of a [PersistentPlugin] has what the plugin returns, or the
-// usage of its file system if the plugin cannot measure; then a device has none. The result is valid also with an error, which joins those of the
-// volumes that are missing.
+// VolumeStats implements [Manager]. It returns what the volumes of the pod use: of a claim, and of a volume in memory
+// or on huge pages, the usage of its file system, and of any other volume that was made for the pod the size of its
+// files, as the size of [Reconciler.Usage]. The latter also of a volume on huge pages without a size limit: its file
+// system reports no usage. Volumes of the host and of images have none, nor have volumes that were not set up. A volume
+// of a [PersistentPlugin] has what the plugin returns, or the usage of its file system if the plugin cannot measure;
+// then a device has none. The result is valid also with an error, which joins those of the volumes that are missing.
 func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
 	var out []statsv1alpha1.VolumeStats
 	var errs []error

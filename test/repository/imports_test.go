@@ -176,7 +176,7 @@ func TestDependencies(t *testing.T) {
 	libraries := []string{"github.com/emicklei/go-restful", "github.com/moby/spdystream", "golang.org/x/net/websocket"}
 	except := []string{
 		"/runtime/fake/criserver", "/metrics/prometheus/crimetrics", "/node/plugins", "/node/devices/plugin",
-		"/node/podresources", "/node/podsapi", "/node/internal/localgrpc", "/node/dra/plugin",
+		"/node/podresources", "/node/podsapi", "/node/internal/localgrpc", "/node/dra/plugin", "/node/volume/csi",
 	}
 	all := listPackages(t)
 	for pattern, forbidden := range map[string][]string{

@@ -283,8 +283,8 @@ func (s *Settings) warnCluster(fs *pflag.FlagSet, fields []string) {
 	}
 }
 
-// attachesVolumes reports whether a controller may attach volumes to the node. The embedded runtime has no volumes of CSI
-// drivers.
+// attachesVolumes reports whether a controller may attach volumes to the node. The embedded runtime has no volumes of
+// CSI drivers.
 func (s *Settings) attachesVolumes() bool {
 	return s.program.VolumePlugins || s.program.Storage && !s.Embedded
 }

@@ -38,7 +38,7 @@ func (s *Settings) Features() (list []Feature) {
 		switch {
 		case g.here == "always", name == eventedPLEG && s.Evented():
 			f.Enabled = true
-		case g.here != "missing" && g.here != "absent":
+		case g.here != "missing":
 			f.Enabled = given && on || !given && g.on
 		}
 		list = append(list, f)

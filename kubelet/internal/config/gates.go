@@ -92,7 +92,7 @@ func judgeGate(name string, on bool) (warning string, err error) {
 	switch {
 	case !known:
 		return "", fmt.Errorf("feature gate %s: kubelet 1.37 has no such gate; remove it", name)
-	case (g.here == "locked" || g.here == "absent") && on != g.on:
+	case g.here == "locked" && on != g.on:
 		return "", fmt.Errorf("feature gate %s: kubelet 1.37 has it locked to %t; remove it", name, g.on)
 	case g.here == "client" && on != g.on:
 		return "", fmt.Errorf("feature gate %s: remove it, and set the environment variable KUBE_FEATURE_%s=%t, "+
@@ -102,7 +102,7 @@ func judgeGate(name string, on bool) (warning string, err error) {
 			name)
 	case g.here == "always" && !on:
 		return fmt.Sprintf("feature gate %s: the feature is always on here", name), nil
-	case (g.here == "missing" || g.here == "absent") && on:
+	case g.here == "missing" && on:
 		return fmt.Sprintf("feature gate %s is not implemented and has no effect", name), nil
 	case g.here == "group" && !on && name == "AllBeta":
 		return "", fmt.Errorf("feature gate %s: the features of this stage cannot all be switched off here; remove "+

@@ -37,7 +37,7 @@ func TestFeatureGates(t *testing.T) {
 		{given: "PodLevelResourceManagers=true"},
 		{given: "PodLevelResourceManagers=true,PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false", err: "feature gate PodLevelResourceManagers: needs the feature gate PodLevelResources"},
 		{given: "DRANodeAllocatableResources=true", warning: "feature gate DRANodeAllocatableResources is not implemented and has no effect"},
-		{given: "RecoverVolumeExpansionFailure=true", warning: "feature gate RecoverVolumeExpansionFailure is not implemented and has no effect"},
+		{given: "RecoverVolumeExpansionFailure=true"},
 		{given: "RecoverVolumeExpansionFailure=false", err: "locked to true"},
 		{given: "WatchListClient=true"},
 		{given: "WatchListClient=false", err: "set the environment variable KUBE_FEATURE_WatchListClient=false"},

@@ -8,16 +8,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
-// cluster is a [csi.Cluster] in memory.
+// cluster is a [csinode.Cluster] in memory.
 type cluster struct {
 	mu          sync.Mutex
 	drivers     map[string]*storagev1.CSIDriver
 	attachments map[string]*storagev1.VolumeAttachment
 	secrets     map[string]*v1.Secret
-	installed   map[string]csi.NodeDriver
+	installed   map[string]csinode.Driver
 	installs    int
 	forgotten   []string
 	// away is the error of all reads.
@@ -30,7 +30,7 @@ type cluster struct {
 
 func newCluster() *cluster {
 	return &cluster{drivers: map[string]*storagev1.CSIDriver{}, attachments: map[string]*storagev1.VolumeAttachment{},
-		secrets: map[string]*v1.Secret{}, installed: map[string]csi.NodeDriver{}}
+		secrets: map[string]*v1.Secret{}, installed: map[string]csinode.Driver{}}
 }
 
 func (c *cluster) add(object *storagev1.CSIDriver, name string) {
@@ -118,7 +118,7 @@ func (c *cluster) Attached(context.Context, v1.UniqueVolumeName, *v1.Pod) error 
 	return c.attached
 }
 
-func (c *cluster) Install(_ context.Context, driver csi.NodeDriver) error {
+func (c *cluster) Install(_ context.Context, driver csinode.Driver) error {
 	if c.installing != nil {
 		if err := c.installing(); err != nil {
 			return err
@@ -143,7 +143,7 @@ func (c *cluster) Uninstall(_ context.Context, name string) error {
 	return nil
 }
 
-func (c *cluster) driver(name string) (csi.NodeDriver, bool) {
+func (c *cluster) driver(name string) (csinode.Driver, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d, ok := c.installed[name]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -94,7 +95,8 @@ func (p *Plugin) read(place volume.Place) (record, error) {
 	}
 	// All pods have one record of a block volume. It is one of this pod if a kubelet has made something for the pod.
 	uid := uidOf(place)
-	for _, path := range []string{place.Device, p.targetPath(place, true), filepath.Join(p.blockDir(place), mapDir, uid)} {
+	for _, path := range []string{place.Device, p.targetPath(place, true),
+		filepath.Join(p.blockDir(place), mapDir, uid)} {
 		_, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -112,7 +114,7 @@ func (p *Plugin) read(place volume.Place) (record, error) {
 // readShared returns the record of a block volume that all pods have, if it is of the volume with the key.
 func (p *Plugin) readShared(place volume.Place, key string) (record, error) {
 	r, err := readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
-	if err != nil || r.Driver+separator+r.Handle != key {
+	if err != nil || r.Driver+csinode.Separator+r.Handle != key {
 		return record{}, err
 	}
 	r.block = true
@@ -130,7 +132,7 @@ func (p *Plugin) Find(place volume.Place) (string, error) {
 	if err != nil || r.Driver == "" {
 		return "", err
 	}
-	return r.Driver + separator + r.Handle, nil
+	return r.Driver + csinode.Separator + r.Handle, nil
 }
 
 // Published implements [volume.PersistentPlugin].
@@ -179,7 +181,7 @@ func (p *Plugin) recorded(req volume.PersistentRequest) (bool, error) {
 func (p *Plugin) record(req volume.PersistentRequest) error {
 	src, path := req.Volume.Spec.CSI, p.recordPath(req)
 	r := record{Name: req.Volume.Name, Handle: src.VolumeHandle, Driver: src.Driver, Node: p.node.NodeName(),
-		Attachment: AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())}
+		Attachment: csinode.AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())}
 	if !req.Block {
 		r.Mode = string(lifecycleOf(req.Inline))
 	}
@@ -190,7 +192,8 @@ func (p *Plugin) record(req volume.PersistentRequest) error {
 		record  record
 		content any
 	}{
-		{filepath.Join(req.StateDir, dataFile), own, ownRecord{own, own.block}}, // first: it shows that there is another one
+		// First: it shows that there is another one.
+		{filepath.Join(req.StateDir, dataFile), own, ownRecord{own, own.block}},
 		{path, r, r},
 	} {
 		switch there, err := readRecord(file.path); {

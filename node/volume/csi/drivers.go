@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 // drivers are the registered drivers.
@@ -157,7 +158,7 @@ func (p *Plugin) add(ctx context.Context, d *driver) error {
 }
 
 // report asks a driver for what it reports of the node.
-func (p *Plugin) report(ctx context.Context, d *driver) (report NodeDriver, err error) {
+func (p *Plugin) report(ctx context.Context, d *driver) (report csinode.Driver, err error) {
 	call, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	r, err := d.node.NodeGetInfo(call, &csipb.NodeGetInfoRequest{})
@@ -167,7 +168,7 @@ func (p *Plugin) report(ctx context.Context, d *driver) (report NodeDriver, err 
 	if r.GetNodeId() == "" {
 		return report, errors.New("its report of the node has no node ID")
 	}
-	return NodeDriver{Name: d.Name, NodeID: r.GetNodeId(), MaxVolumes: r.GetMaxVolumesPerNode(),
+	return csinode.Driver{Name: d.Name, NodeID: r.GetNodeId(), MaxVolumes: r.GetMaxVolumesPerNode(),
 		Topology: r.GetAccessibleTopology().GetSegments()}, nil
 }
 
@@ -287,7 +288,7 @@ func (d *drivers) updateOne(ctx context.Context, of *driver) {
 	}
 }
 
-func (d *drivers) reinstall(ctx context.Context, of *driver, report NodeDriver) error {
+func (d *drivers) reinstall(ctx context.Context, of *driver, report csinode.Driver) error {
 	done, err := d.publish(ctx, of.Name)
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 // use declares that the node uses a volume.
@@ -31,7 +33,7 @@ func (p *Plugin) unuse(name v1.UniqueVolumeName) {
 // readInUse reads the volumes that an earlier agent, or a kubelet, has left in use.
 func (p *Plugin) readInUse() {
 	p.mu.Lock() // also while it reads: no volume goes meanwhile
-	err := p.recordsBelow(func(r record) { p.inUse[UniqueName(r.Driver, r.Handle)] = struct{}{} })
+	err := p.recordsBelow(func(r record) { p.inUse[csinode.UniqueName(r.Driver, r.Handle)] = struct{}{} })
 	p.inUseRead = err == nil
 	p.mu.Unlock()
 	if err != nil {
@@ -42,8 +44,8 @@ func (p *Plugin) readInUse() {
 	p.node.NodeStatusChanged()
 }
 
-// VolumesInUse returns the volumes that the node uses, sorted: status.volumesInUse of the node object. A volume is in it
-// before it is attached, until it is unstaged. known is false while those of an earlier agent have not been read.
+// VolumesInUse returns the volumes that the node uses, sorted: status.volumesInUse of the node object. A volume is in
+// it before it is attached, until it is unstaged. known is false while those of an earlier agent have not been read.
 func (p *Plugin) VolumesInUse() (volumes []v1.UniqueVolumeName, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

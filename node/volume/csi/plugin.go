@@ -25,14 +25,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // Name is the name of the plugin, which is part of paths on disk and of names in the status of the node.
-const Name = "kubernetes.io/csi"
-
-// separator is between driver and handle in the name of a volume (kubelet: volNameSep).
-const separator = "^"
+const Name = csinode.PluginName
 
 // DefaultCallTimeout is the default of [Options].CallTimeout (kubelet: csiTimeout).
 const DefaultCallTimeout = 2 * time.Minute
@@ -48,7 +46,7 @@ type Options struct {
 // use.
 type Plugin struct {
 	volume.PersistentBase
-	cluster Cluster
+	cluster csinode.Cluster
 	rootDir string
 	timeout time.Duration
 	node    lifecycle.Node
@@ -69,8 +67,8 @@ type Plugin struct {
 	attached map[string]map[string]string
 	// staged are the volumes that this agent has staged, by their keys.
 	staged map[string]struct{}
-	// waiting are the pods that wait for a driver, by its name, and republished the pods with volumes that are published
-	// again and again.
+	// waiting are the pods that wait for a driver, by its name, and republished the pods with volumes that are
+	// published again and again.
 	waiting     map[string]map[types.UID]struct{}
 	republished map[types.UID]struct{}
 }
@@ -84,7 +82,7 @@ var (
 
 // New returns the plugin of a node. rootDir is the root directory of the agent, an absolute path, below which are its
 // pods and, in plugins, what is staged. It does no I/O.
-func New(cluster Cluster, rootDir string, opts Options) (*Plugin, error) {
+func New(cluster csinode.Cluster, rootDir string, opts Options) (*Plugin, error) {
 	var errs []error
 	if cluster == nil {
 		errs = append(errs, errors.New("csi: the cluster is nil"))
@@ -118,8 +116,8 @@ func (p *Plugin) Join(node lifecycle.Node) error {
 	return nil
 }
 
-// Run implements [lifecycle.Runner]. It reads which volumes are in use, and keeps what is published of the drivers up to
-// date.
+// Run implements [lifecycle.Runner]. It reads which volumes are in use, and keeps what is published of the drivers up
+// to date.
 func (p *Plugin) Run(ctx context.Context) error {
 	p.readInUse()
 	return p.drivers.run(ctx)
@@ -138,8 +136,9 @@ func (*Plugin) Inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume {
 	pv.Name = v.Name
 	pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{
-		Driver: src.Driver, VolumeHandle: "csi-" + hash(string(pod.UID)+v.Name), ReadOnly: ptr.Deref(src.ReadOnly, false),
-		FSType: ptr.Deref(src.FSType, ""), VolumeAttributes: src.VolumeAttributes,
+		Driver: src.Driver, VolumeHandle: "csi-" + hash(string(pod.UID)+v.Name),
+		ReadOnly: ptr.Deref(src.ReadOnly, false),
+		FSType:   ptr.Deref(src.FSType, ""), VolumeAttributes: src.VolumeAttributes,
 	}
 	if ref := src.NodePublishSecretRef; ref != nil {
 		pv.Spec.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: pod.Namespace, Name: ref.Name}
@@ -149,7 +148,7 @@ func (*Plugin) Inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume {
 
 // Key implements [volume.PersistentPlugin].
 func (*Plugin) Key(pv *v1.PersistentVolume) string {
-	return pv.Spec.CSI.Driver + separator + pv.Spec.CSI.VolumeHandle
+	return pv.Spec.CSI.Driver + csinode.Separator + pv.Spec.CSI.VolumeHandle
 }
 
 // Attach implements [volume.PersistentPlugin]. The order and the texts are kubelet's.
@@ -165,11 +164,11 @@ func (p *Plugin) Attach(ctx context.Context, req volume.PersistentRequest) error
 	if object != nil && !ptr.Deref(object.Spec.AttachRequired, true) {
 		return nil
 	}
-	p.use(UniqueName(src.Driver, src.VolumeHandle))
-	if err := p.cluster.Attached(ctx, UniqueName(src.Driver, src.VolumeHandle), req.Pod); err != nil {
+	p.use(csinode.UniqueName(src.Driver, src.VolumeHandle))
+	if err := p.cluster.Attached(ctx, csinode.UniqueName(src.Driver, src.VolumeHandle), req.Pod); err != nil {
 		return err
 	}
-	name := AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())
+	name := csinode.AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())
 	attachment, err := p.cluster.Attachment(ctx, name)
 	if err != nil {
 		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", src.VolumeHandle, name, err)
@@ -377,7 +376,7 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 	delete(p.staged, req.Key) // first: the driver may do its work and not answer
 	p.mu.Unlock()
 	if r.Driver == "" { // it was not staged, but it may be declared to be in use
-		r.Driver, r.Handle, _ = strings.Cut(req.Key, separator)
+		r.Driver, r.Handle, _ = strings.Cut(req.Key, csinode.Separator)
 	} else if r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
 		ctx, cancel := context.WithTimeout(ctx, p.timeout)
 		defer cancel()
@@ -397,15 +396,15 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 	p.mu.Lock()
 	delete(p.attached, req.Key)
 	p.mu.Unlock()
-	p.cluster.Forget(AttachmentName(r.Handle, r.Driver, p.node.NodeName()))
-	p.unuse(UniqueName(r.Driver, r.Handle))
+	p.cluster.Forget(csinode.AttachmentName(r.Handle, r.Driver, p.node.NodeName()))
+	p.unuse(csinode.UniqueName(r.Driver, r.Handle))
 	return nil
 }
 
 // MeasuredName implements [volume.PersistentPlugin]. The name has that of the driver, as in kubelet
 // (GetFullQualifiedPluginNameForVolume).
 func (*Plugin) MeasuredName(key string) string {
-	driver, _, _ := strings.Cut(key, separator)
+	driver, _, _ := strings.Cut(key, csinode.Separator)
 	return Name + ":" + driver
 }
 
@@ -414,7 +413,7 @@ func logged(step string, err error) error { return fmt.Errorf("%s: %s: %w", Name
 
 // forgetPod drops what is kept in memory for a pod that ends.
 func (p *Plugin) forgetPod(req volume.UnpublishRequest) {
-	driver, _, _ := strings.Cut(req.Key, separator)
+	driver, _, _ := strings.Cut(req.Key, csinode.Separator)
 	uid := types.UID(uidOf(req.Place))
 	p.mu.Lock()
 	defer p.mu.Unlock()

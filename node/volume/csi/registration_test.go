@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/csidriver"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 var v1Now = metav1.Now()
@@ -28,7 +29,7 @@ func TestNew(t *testing.T) {
 func TestRegistration(t *testing.T) {
 	r := newRig(t, csidriver.Options{Links: true, Settings: csidriver.Settings{NodeID: "id", MaxVolumes: 7,
 		Topology: map[string]string{"zone": "a"}}})
-	want := csi.NodeDriver{Name: csidriver.DefaultName, NodeID: "id", MaxVolumes: 7,
+	want := csinode.Driver{Name: csidriver.DefaultName, NodeID: "id", MaxVolumes: 7,
 		Topology: map[string]string{"zone": "a"}}
 	got, _ := r.cluster.driver(csidriver.DefaultName)
 	assert.Equal(t, want, got)
@@ -120,7 +121,7 @@ func TestPodThatWaitedForADriver(t *testing.T) {
 	assert.Len(t, volumes, 1, "it is to be attached")
 	r.mustRemove(pod)
 	r.isClean()
-	assert.Contains(t, r.cluster.forgotten, csi.AttachmentName("handle-data", csidriver.DefaultName, nodeName))
+	assert.Contains(t, r.cluster.forgotten, csinode.AttachmentName("handle-data", csidriver.DefaultName, nodeName))
 	r.host.takeSynced()
 	require.NoError(t, r.register())
 	assert.Empty(t, r.host.takeSynced())
@@ -148,9 +149,9 @@ func TestVolumesInUse(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	r.mustRemove(pod)
 	r.isClean()
-	driver, handle, ok := csi.SplitUniqueName(csi.UniqueName("d", "a^b"))
+	driver, handle, ok := csinode.SplitUniqueName(csinode.UniqueName("d", "a^b"))
 	assert.Equal(t, []any{"d", "a^b", true}, []any{driver, handle, ok})
-	_, _, ok = csi.SplitUniqueName("kubernetes.io/nfs/x")
+	_, _, ok = csinode.SplitUniqueName("kubernetes.io/nfs/x")
 	assert.False(t, ok)
 }
 

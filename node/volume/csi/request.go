@@ -90,7 +90,8 @@ func (p *Plugin) secrets(ctx context.Context, ref *v1.SecretReference, field str
 	return out, nil
 }
 
-// checkLifecycle refuses a volume that the driver does not support in this place (kubelet: supportsVolumeLifecycleMode).
+// checkLifecycle refuses a volume that the driver does not support in this place (kubelet:
+// supportsVolumeLifecycleMode).
 func checkLifecycle(object *storagev1.CSIDriver, driver string, inline bool) error {
 	mode := lifecycleOf(inline)
 	switch {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/csidriver"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 func linked(t *testing.T) *rig { return newRig(t, csidriver.Options{Links: true}) }
@@ -262,7 +262,7 @@ func TestGroups(t *testing.T) {
 func TestErrors(t *testing.T) {
 	message := "MountVolume.%s failed for volume \"data\" : "
 	in := func(step, text string) string { return strings.Replace(message, "%s", step, 1) + text }
-	attachment := csi.AttachmentName("handle-data", csidriver.DefaultName, nodeName)
+	attachment := csinode.AttachmentName("handle-data", csidriver.DefaultName, nodeName)
 	for _, c := range []struct {
 		name, text string
 		set        func(r *rig)

@@ -33,6 +33,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -224,7 +225,7 @@ func (r *rig) addTo(driver *csidriver.Driver, name string, change ...func(*v1.Pe
 	require.NoError(r, driver.AddVolume(handle, 1<<20))
 	metadata, err := driver.AttachVolume(handle, driver.Settings().NodeID, nil)
 	require.NoError(r, err)
-	r.cluster.attach(csi.AttachmentName(handle, driver.Name(), nodeName),
+	r.cluster.attach(csinode.AttachmentName(handle, driver.Name(), nodeName),
 		storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata})
 	return pv
 }

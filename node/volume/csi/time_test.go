@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -103,7 +104,7 @@ func TestAllocatable(t *testing.T) {
 		d.max.Store(3)
 		pv := &v1.PersistentVolume{}
 		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
-		c.attach(csi.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{
+		c.attach(csinode.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{
 			AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: ptr.To(int32(codes.ResourceExhausted))}})
 		assert.ErrorContains(t, p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv}), "full")
 		synctest.Wait()

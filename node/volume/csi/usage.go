@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 
@@ -103,9 +102,9 @@ func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) (reso
 func classified(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
-		return errors.Join(err, volume.ErrInfeasible)
+		return fmt.Errorf("%w: %w", volume.ErrInfeasible, err)
 	case codes.FailedPrecondition:
-		return errors.Join(err, volume.ErrInUse)
+		return fmt.Errorf("%w: %w", volume.ErrInUse, err)
 	}
 	return err
 }

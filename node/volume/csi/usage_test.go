@@ -97,7 +97,7 @@ func TestExpand(t *testing.T) {
 
 		remove := r.driver.Inject(csidriver.Fault{Method: "NodeExpandVolume", Code: codes.FailedPrecondition, Message: "in use"})
 		_, err = r.plugin.Expand(t.Context(), req)
-		assert.ErrorContains(t, err, "failed to expand the volume: rpc error: code = FailedPrecondition desc = in use")
+		assert.ErrorContains(t, err, "rpc error: code = FailedPrecondition desc = in use")
 		remove()
 		r.opts.NodeCapabilities = without(csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
 		r.restartDriver()

@@ -69,8 +69,8 @@ func Suite(t *testing.T, f Factory) {
 	})
 }
 
-// PersistentSuite is [Suite] for a plugin of persistent volumes. The pods have claims of the volume, or the volume itself
-// if it is inline.
+// PersistentSuite is [Suite] for a plugin of persistent volumes. The pods have claims of the volume, or the volume
+// itself if it is inline.
 func PersistentSuite(t *testing.T, f PersistentFactory) {
 	suite(t, func(t *testing.T) *env {
 		e := &env{T: t, factory: Factory{Pod: f.Pod, Volume: v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
@@ -210,7 +210,8 @@ func (e *env) pod(name string) *v1.Pod {
 	}
 	main := &pod.Spec.Containers[0]
 	if e.device {
-		main.VolumeDevices = append(main.VolumeDevices, v1.VolumeDevice{Name: e.factory.Volume.Name, DevicePath: "/dev/volume"})
+		main.VolumeDevices = append(main.VolumeDevices,
+			v1.VolumeDevice{Name: e.factory.Volume.Name, DevicePath: "/dev/volume"})
 		return pod
 	}
 	main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: e.factory.Volume.Name, MountPath: "/volume"})

@@ -95,7 +95,8 @@ func blockDevices(in *Container) (out []*criv1.Device, err error) {
 		if volume.ReadOnly {
 			permissions = "r" // as in kubelet
 		}
-		out = append(out, &criv1.Device{HostPath: volume.HostPath, ContainerPath: d.DevicePath, Permissions: permissions})
+		out = append(out, &criv1.Device{HostPath: volume.HostPath, ContainerPath: d.DevicePath,
+			Permissions: permissions})
 	}
 	return out, nil
 }

@@ -29,7 +29,7 @@
 //     with propagation Bidirectional are refused outside privileged containers; kubelet
 //     leaves both to the API server.
 //
-// Not supported: block devices (volumeDevices), and pods with hostUsers: false without a user namespace,
+// Not supported: pods with hostUsers: false without a user namespace,
 // which are errors; Windows. memory.min, memory.low and memory.high (kubelet's MemoryQoS) and the limit of swap
 // are not made from the spec here: they come in the Edits of a [Container], from node/cgroup and node/swap.
 //

@@ -74,10 +74,25 @@ func TestMountErrors(t *testing.T) {
 		_, err := ContainerConfig(t.Context(), sample(withMount(mount)))
 		assert.EqualError(t, err, want)
 	}
-	_, err := ContainerConfig(t.Context(), sample(func(c *Container) {
-		c.Spec.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/x"}}
-	}))
-	assert.EqualError(t, err, `volumeDevice "disk" of container "main": block devices are not supported`)
+}
+
+// Volumes that a container uses as devices.
+func TestVolumeDevices(t *testing.T) {
+	with := func(volumes map[string]runtime.Volume) func(c *Container) {
+		return func(c *Container) {
+			c.Spec.VolumeDevices = []v1.VolumeDevice{{Name: "disk", DevicePath: "/dev/x"}}
+			c.Edits.Devices = []runtime.Device{{HostPath: "/dev/gpu", ContainerPath: "/dev/gpu", Permissions: "rw"}}
+			c.Volumes = volumes
+		}
+	}
+	for permissions, volume := range map[string]runtime.Volume{"mrw": {HostPath: "/v"}, "r": {HostPath: "/v", ReadOnly: true}} {
+		config, err := ContainerConfig(t.Context(), sample(with(map[string]runtime.Volume{"disk": volume})))
+		require.NoError(t, err)
+		assert.Equal(t, []*criv1.Device{{HostPath: "/v", ContainerPath: "/dev/x", Permissions: permissions},
+			{HostPath: "/dev/gpu", ContainerPath: "/dev/gpu", Permissions: "rw"}}, config.Devices)
+	}
+	_, err := ContainerConfig(t.Context(), sample(with(nil)))
+	assert.EqualError(t, err, `volumeDevice "disk" of container "main": there is no such device`)
 }
 
 func TestMountsOnSELinux(t *testing.T) {

@@ -1,7 +1,11 @@
-package csi
+// Package csinode has the names of volumes of CSI drivers in a cluster, and what the drivers of a node need of it. It
+// is apart from package csi so that the client of a cluster does not depend on gRPC.
+package csinode
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -35,15 +39,15 @@ type Cluster interface {
 	// called are synced again when that changes.
 	Attached(ctx context.Context, volume v1.UniqueVolumeName, pod *v1.Pod) error
 	// Install publishes a driver: in the CSINode object, which it creates, and in an annotation and labels of the node.
-	// It is called again after a change. It returns nil if the API server does not answer, and publishes the driver when
-	// it does. An error, such as that the node has a label with another value, refuses the driver.
-	Install(ctx context.Context, driver NodeDriver) error
+	// It is called again after a change. It returns nil if the API server does not answer, and publishes the driver
+	// when it does. An error, such as that the node has a label with another value, refuses the driver.
+	Install(ctx context.Context, driver Driver) error
 	// Uninstall removes a driver from both, as Install publishes it.
 	Uninstall(ctx context.Context, name string) error
 }
 
-// NodeDriver is what a driver reports of the node (NodeGetInfo).
-type NodeDriver struct {
+// Driver is what a driver reports of the node (NodeGetInfo).
+type Driver struct {
 	// Name is that of the driver, NodeID its name of the node. Neither is empty.
 	Name, NodeID string
 	// MaxVolumes is how many volumes the node can have; 0 is not known.
@@ -52,21 +56,28 @@ type NodeDriver struct {
 	Topology map[string]string
 }
 
+// PluginName is the name of the plugin, which is part of paths on disk and of names in the status of the node.
+const PluginName = "kubernetes.io/csi"
+
+// Separator is between driver and handle in the name of a volume (kubelet: volNameSep).
+const Separator = "^"
+
 // AttachmentName returns the name of the VolumeAttachment of a volume (kubelet: getAttachmentName).
 func AttachmentName(handle, driver, node string) string {
-	return "csi-" + hash(handle+driver+node)
+	sum := sha256.Sum256([]byte(handle + driver + node))
+	return "csi-" + hex.EncodeToString(sum[:])
 }
 
 // UniqueName returns the name of a volume in the status of a node.
 func UniqueName(driver, handle string) v1.UniqueVolumeName {
-	return v1.UniqueVolumeName(Name + "/" + driver + separator + handle)
+	return v1.UniqueVolumeName(PluginName + "/" + driver + Separator + handle)
 }
 
 // SplitUniqueName returns the driver and the handle of a name of [UniqueName], and false if it is another one.
 func SplitUniqueName(volume v1.UniqueVolumeName) (driver, handle string, ok bool) {
-	rest, ok := strings.CutPrefix(string(volume), Name+"/")
+	rest, ok := strings.CutPrefix(string(volume), PluginName+"/")
 	if !ok {
 		return "", "", false
 	}
-	return strings.Cut(rest, separator) // the name of a driver has no separator
+	return strings.Cut(rest, Separator) // the name of a driver has no separator
 }
