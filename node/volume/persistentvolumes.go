@@ -214,8 +214,8 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	if err != nil {
 		return err
 	}
-	key := keyOf(p, found)
-	if found == "" { // it was not staged, but the plugin may have begun to wait for it
+	key, recorded := keyOf(p, found), found != ""
+	if !recorded { // it was not staged, but the plugin may have begun to wait for it
 		s.mu.Lock()
 		key = s.keys[req.StateDir]
 		s.mu.Unlock()
@@ -247,7 +247,23 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	if err != nil {
 		return err
 	}
-	if others := slices.DeleteFunc(users, func(u string) bool { return u == req.StateDir }); len(others) == 0 {
+	used := false
+	for _, user := range users {
+		// A pod that only waits for the volume does not keep it staged: after a restart nothing would show that it is to
+		// unstage the volume.
+		other := placeOfState(user)
+		if other == req.Place || used {
+			continue
+		}
+		if used = !recorded; recorded {
+			key, err := p.Find(other)
+			if err != nil {
+				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()), err)
+			}
+			used = key != ""
+		}
+	}
+	if !used {
 		if err := s.before.step("unstage"); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,23 @@ func TestRefusedForGood(t *testing.T) {
 				require.NoError(t, r.register())
 				assert.Empty(t, r.calls())
 			}
+		}
+	})
+}
+
+// A driver that refuses a volume and has mounted it all the same has to undo that at the end of the pod.
+func TestRefusedButDone(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r *rig, pod *v1.Pod) {
+		for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
+			if !r.driver.Mounts() && strings.Contains(t.Name(), "block") && method == "NodeStageVolume" {
+				continue // the stage of a device has no trace
+			}
+			remove := r.driver.Inject(csidriver.Fault{Method: method, Code: codes.Internal, Late: true})
+			_, _ = r.setUp(pod)
+			r.restart()
+			r.mustRemove(pod)
+			remove()
+			r.isClean()
 		}
 	})
 }
