@@ -40,7 +40,9 @@ type model struct {
 	trace []string
 }
 
-func (m *model) did(format string, args ...any) { m.trace = append(m.trace, fmt.Sprintf(format, args...)) }
+func (m *model) did(format string, args ...any) {
+	m.trace = append(m.trace, fmt.Sprintf(format, args...))
+}
 
 func newModel(t *testing.T, opts csidriver.Options) *model {
 	m := &model{killer: &killer{}, pods: map[string]*v1.Pod{}, ready: map[string]map[string]runtime.Volume{},
