@@ -10,6 +10,7 @@ import (
 	"path"
 	"sync"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -107,8 +108,10 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	method, request := path.Base(info.FullMethod), req.(proto.Message)
 	answered := d.record(Call{Method: method, Request: proto.Clone(request)})
 	response, err := d.answer(ctx, method, request, handler)
-	if err != nil && method == "NodeStageVolume" {
-		d.unanswered(volumeID(request))
+	if _, ok := response.(*csi.NodeStageVolumeResponse); ok && err == nil {
+		if err = d.volumes.answered(volumeID(request)); err != nil {
+			response, err = nil, status.Error(codes.Internal, err.Error())
+		}
 	}
 	answered(status.Code(err))
 	if d.opts.After != nil {

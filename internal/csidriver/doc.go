@@ -11,7 +11,7 @@
 //
 // # Walk through
 //
-//	driver := csidriver.Start(t, csidriver.Options{NodeID: "node"})
+//	driver, _ := csidriver.Start(t, csidriver.Options{NodeID: "node"})
 //	driver.AddVolume("data", 1<<20)
 //	…                                        // the code under test calls the driver at driver.Socket()
 //	driver.Inject(csidriver.Fault{Method: "NodeStageVolume", Code: codes.Internal, Times: 1})
@@ -25,8 +25,8 @@
 // call is answered: a driver that is killed and started again in the same directory has the same volumes, and the
 // violations of before.
 //
-// As root on Linux, volumes are mounted. Otherwise, and with [Options.Links], symbolic links are in the place of mounts,
-// and files in the place of block devices. A link is not read-only.
+// As root on Linux, volumes are mounted. Otherwise, and with [Options.Links], symbolic links are in the place of
+// mounts, and files in the place of block devices. A link is not read-only.
 //
 // Only tests may import it.
 package csidriver

@@ -56,7 +56,7 @@ func New(opts Options) (*Driver, error) {
 	return &Driver{
 		opts: opts, settings: opts.Settings.clone(), busy: map[string]bool{},
 		ready: make(chan struct{}), stopped: make(chan struct{}), exit: make(chan struct{}, 1),
-		notified: make(chan struct{}), volumes: store{path: filepath.Join(opts.Dir, "state.json")},
+		notified: make(chan struct{}), volumes: store{path: statePath(opts.Dir)},
 	}, nil
 }
 

@@ -20,8 +20,8 @@ import (
 
 func TestOptions(t *testing.T) {
 	_, err := New(Options{FileSystem: "fat", Links: true})
-	assert.EqualError(t, err, "csidriver: Dir is required\nSocket is required\n"+
-		"FileSystem \"fat\" is not supported: ext4\nFileSystem needs root on Linux, and no Links")
+	assert.EqualError(t, err, "csidriver: option Dir is required\noption Socket is required\n"+
+		"option FileSystem \"fat\" is not supported: ext4\noption FileSystem needs root on Linux, and no Links")
 	d, _ := Start(t, Options{})
 	assert.ErrorIs(t, d.Run(t.Context()), ErrAlreadyRunning)
 	assert.Equal(t, DefaultName, d.Name())

@@ -23,7 +23,8 @@ type node struct {
 	d *Driver
 }
 
-func (n node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (n node) NodeStageVolume(ctx context.Context,
+	r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	const method = "NodeStageVolume"
 	if err := n.d.need(method, r.VolumeId, csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME); err != nil {
 		return nil, err
@@ -56,8 +57,8 @@ func (n node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest
 	if err == nil && !a.Block {
 		err = errors.Join(n.d.give(source, a.Group), n.d.place(source, r.StagingTargetPath, a, false))
 	}
-	v.Staged = &stage{Path: r.StagingTargetPath, Access: a, Done: err == nil}
-	if err != nil && len(v.Targets) == 0 {
+	v.Staged = &stage{Path: r.StagingTargetPath, Access: a, Answered: v.Staged != nil && v.Staged.Answered}
+	if err != nil && !v.Staged.Answered && len(v.Targets) == 0 {
 		if undone := n.d.unstage(v); undone == nil {
 			v.Staged = nil
 		}
@@ -76,14 +77,6 @@ func (d *Driver) unstage(v volume) error {
 		}
 	}
 	return d.discard(v.ID)
-}
-
-// unanswered marks a volume as not staged for the CO, which has received an error.
-func (d *Driver) unanswered(id string) {
-	if v, ok := d.volumes.get(id); ok && v.Staged != nil && v.Staged.Done && len(v.Targets) == 0 {
-		v.Staged.Done = false
-		_ = d.volumes.put(v) // otherwise the next violation is not found
-	}
 }
 
 func (n node) NodeUnstageVolume(_ context.Context,

@@ -206,3 +206,30 @@ func TestUnstaged(t *testing.T) {
 			d.Violations())
 	})
 }
+
+// The group of a mount, and its flags.
+func TestGroupAndFlags(t *testing.T) {
+	eachPlace(t, func(t *testing.T, opts Options) {
+		d, _ := Start(t, opts)
+		require.NoError(t, d.AddVolume("v", 1<<20))
+		c := connect(t, d)
+		require.NoError(t, os.Mkdir(c.staging(), 0o755))
+		capability := mounted(writer)
+		capability.GetMount().VolumeMountGroup = strconv.Itoa(os.Getgid() + 1)
+		capability.GetMount().MountFlags = []string{"ro", "noexec"}
+		require.NoError(t, c.stage(capability))
+		require.NoError(t, c.publish("one", capability, false))
+		if d.Mounts() {
+			info, err := os.Stat(c.target("one"))
+			require.NoError(t, err)
+			assert.NotZero(t, info.Mode()&os.ModeSetgid)
+			assert.Error(t, os.WriteFile(filepath.Join(c.target("one"), "file"), nil, 0o600))
+		}
+		capability.GetMount().VolumeMountGroup = "staff"
+		c.code(codes.AlreadyExists, c.stage(capability))
+		assert.Empty(t, d.Violations())
+		d.Update(func(s *Settings) { s.NodeCapabilities = []csi.NodeServiceCapability_RPC_Type{} })
+		c.code(codes.InvalidArgument, c.publish("one", capability, false))
+		assert.Len(t, d.Violations(), 1)
+	})
+}

@@ -103,16 +103,16 @@ func AllController() []csi.ControllerServiceCapability_RPC_Type {
 func (o Options) withDefaults() (Options, error) {
 	var problems []error
 	if o.Dir == "" {
-		problems = append(problems, errors.New("Dir is required"))
+		problems = append(problems, errors.New("option Dir is required"))
 	}
 	if o.Socket == "" {
-		problems = append(problems, errors.New("Socket is required"))
+		problems = append(problems, errors.New("option Socket is required"))
 	}
 	if o.FileSystem != "" && o.FileSystem != "ext4" {
-		problems = append(problems, fmt.Errorf("FileSystem %q is not supported: ext4", o.FileSystem))
+		problems = append(problems, fmt.Errorf("option FileSystem %q is not supported: ext4", o.FileSystem))
 	}
 	if o.FileSystem != "" && (o.Links || !canMount()) {
-		problems = append(problems, errors.New("FileSystem needs root on Linux, and no Links"))
+		problems = append(problems, errors.New("option FileSystem needs root on Linux, and no Links"))
 	}
 	if o.Name == "" {
 		o.Name = DefaultName
@@ -145,7 +145,8 @@ func (o Options) withDefaults() (Options, error) {
 
 func (s Settings) clone() Settings {
 	s.Topology, s.Health = maps.Clone(s.Topology), maps.Clone(s.Health)
-	s.NodeCapabilities, s.ControllerCapabilities = slices.Clone(s.NodeCapabilities), slices.Clone(s.ControllerCapabilities)
+	s.NodeCapabilities = slices.Clone(s.NodeCapabilities)
+	s.ControllerCapabilities = slices.Clone(s.ControllerCapabilities)
 	s.BackendHealth = slices.Clone(s.BackendHealth)
 	return s
 }

@@ -14,6 +14,13 @@ import (
 // before.
 func (d *Driver) Violations() []string { return d.volumes.violations() }
 
+// ViolationsIn returns those of the drivers in a directory, of which none runs.
+func ViolationsIn(dir string) ([]string, error) {
+	s := store{path: statePath(dir)}
+	err := s.read()
+	return s.violations(), err
+}
+
 // violation adds one.
 func (d *Driver) violation(method, id, format string, args ...any) string {
 	text := fmt.Sprintf("%s: volume %s: ", method, id) + fmt.Sprintf(format, args...)
@@ -127,7 +134,7 @@ func (d *Driver) checkStaged(method string, v volume, a access, staging string) 
 		return nil
 	}
 	switch {
-	case v.Staged == nil || !v.Staged.Done:
+	case v.Staged == nil || !v.Staged.Answered:
 		return d.refuse(method, v.ID, "it is not staged")
 	case v.Staged.Path != staging:
 		return d.refuse(method, v.ID, "it is staged at %s, not at %q", v.Staged.Path, staging)

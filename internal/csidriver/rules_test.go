@@ -20,7 +20,7 @@ func TestViolations(t *testing.T) {
 		"publish before stage": {nodeOnly, func(c *client) {
 			c.code(codes.FailedPrecondition, c.publish("one", mounted(writer), false))
 		}, "NodePublishVolume: volume v: it is not staged"},
-		"publish after a failed stage": {nodeOnly, func(c *client) {
+		"no staging path": {nodeOnly, func(c *client) {
 			require.NoError(c.t, os.Remove(c.staging()))
 			c.code(codes.FailedPrecondition, c.stage(mounted(writer)))
 		}, "NodeStageVolume: volume v: the staging path DIR/staging is no directory"},
@@ -94,7 +94,10 @@ func TestStageThatFails(t *testing.T) {
 	c.code(codes.FailedPrecondition, c.publish("one", mounted(writer), false))
 	assert.Equal(t, []string{"NodePublishVolume: volume v: it is not staged"}, d.Violations())
 	require.NoError(t, c.stage(mounted(writer)))
-	require.NoError(t, c.publish("one", mounted(writer), false))
+	d.Inject(Fault{Method: "NodeStageVolume", Times: 1, Code: codes.Internal})
+	c.code(codes.Internal, c.stage(mounted(writer)))
+	require.NoError(t, c.publish("one", mounted(writer), false), "one has succeeded before")
+	assert.Len(t, d.Violations(), 1)
 }
 
 func TestControllerAttaches(t *testing.T) {

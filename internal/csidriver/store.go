@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -41,8 +42,8 @@ type attachment struct {
 type stage struct {
 	Path   string
 	Access access
-	// Done means that the CO was told of it.
-	Done bool
+	// Answered means that a NodeStageVolume has succeeded for the CO, too.
+	Answered bool
 }
 
 type publication struct {
@@ -89,29 +90,34 @@ type store struct {
 	loaded bool // otherwise nothing is written
 }
 
-// load reads the state, if there is one.
+func statePath(dir string) string { return filepath.Join(dir, "state.json") }
+
+// load reads the state, if there is one, and writes it from now on.
 func (s *store) load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loaded = true
-	data, err := os.ReadFile(s.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return s.save()
+	before := s.state.Volumes // of AddVolume before Run
+	s.state, s.loaded = state{}, true
+	if err := s.read(); err != nil {
+		return err
 	}
-	if err == nil {
-		before := s.state.Volumes // of AddVolume before Run
-		s.state = state{}
-		err = json.Unmarshal(data, &s.state)
-		for id, v := range before {
-			if _, ok := s.state.Volumes[id]; !ok {
-				s.set(v)
-			}
+	for id, v := range before {
+		if _, ok := s.state.Volumes[id]; !ok {
+			s.set(v)
 		}
 	}
-	if err == nil {
-		err = s.save()
+	return s.save()
+}
+
+// read reads the file, if there is one.
+func (s *store) read() error {
+	data, err := os.ReadFile(s.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
 	}
-	return err
+	return json.Unmarshal(data, &s.state)
 }
 
 // save is called with the lock.
@@ -157,6 +163,19 @@ func (s *store) put(v volume) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.set(v.clone())
+	return s.save()
+}
+
+// answered notes that a NodeStageVolume is answered with success.
+func (s *store) answered(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.state.Volumes[id].clone()
+	if v.Staged == nil || v.Staged.Answered {
+		return nil
+	}
+	v.Staged.Answered = true
+	s.set(v)
 	return s.save()
 }
 

@@ -52,11 +52,14 @@ func TestSanityOfOurDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if driver.root {
-				Need(t, "mkfs.ext4")
+				Need(t, "mkfs.ext4", "resize2fs")
+				if _, err := os.Stat("/dev/loop-control"); err != nil {
+					Skip(t, "needs loop devices: %v", err)
+				}
 			}
 			dir := sharedDir(t)
-			cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestSanityOfOurDriver$", "-test.v",
-				"-ginkgo.v", "-ginkgo.no-color")
+			cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestSanityOfOurDriver$",
+				"-ginkgo.no-color")
 			cmd.Env = append(os.Environ(), sanityOf+"="+name, sanityIn+"="+dir, "TMPDIR="+dir, "HOME="+dir)
 			cmd.Dir = dir
 			if !driver.root && os.Geteuid() == 0 {
@@ -66,12 +69,10 @@ func TestSanityOfOurDriver(t *testing.T) {
 			}
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			result := regexp.MustCompile(`(\d+) Passed \| 0 Failed`).FindSubmatch(out)
+			result := regexp.MustCompile(`(\d+) Passed \| 0 Failed.*`).FindSubmatch(out)
 			require.NotNil(t, result, "%s", out)
 			assert.Greater(t, len(result[1]), 1, "%s", out)
-			for _, line := range regexp.MustCompile(`(?m)^(Ran \d+ of|SUCCESS!|.*\[SKIPPED\] ).*$`).FindAll(out, -1) {
-				t.Logf("%s", line)
-			}
+			t.Logf("%s", result[0])
 		})
 	}
 }
@@ -88,13 +89,14 @@ func sharedDir(t *testing.T) string {
 func sanityHere(t *testing.T, name, dir string) {
 	test := sanityDrivers[name]
 	test.options.Dir, test.options.Socket = filepath.Join(dir, "driver"), filepath.Join(dir, "csi.sock")
-	test.options.Topology = map[string]string{"zone": "a"}
+	test.options.Topology, test.options.MaxVolumes = map[string]string{"zone": "a"}, 3
 	driver, _ := csidriver.Start(t, test.options)
 	assert.Equal(t, test.root, driver.Mounts())
 	config := sanity.NewTestConfig()
 	config.Address = "unix://" + driver.Socket()
 	config.TargetPath, config.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
 	config.TestVolumeAccessType = test.access
+	config.TestNodeVolumeAttachLimit = true
 	config.TestVolumeSize, config.TestVolumeExpandSize = 8<<20, 16<<20
-	sanity.Test(t, config)
+	sanity.Test(t, config) // does not do snapshots, clones and changes of attributes, which the driver does not have
 }

@@ -20,6 +20,7 @@ const (
 	podspec    = module + "/runtime/podspec"
 	apitest    = module + "/internal/apitest" // the API server of tests
 	envOfTests = module + "/internal/testenv" // the machine of tests
+	csiDriver  = module + "/internal/csidriver"
 )
 
 // mayImport is the rule of imports inside the module: which top-level packages each
@@ -32,7 +33,7 @@ const (
 //
 // Packages below "internal" have code that several packages would repeat otherwise. They
 // import nothing else of the module, and every package but the examples may import them. Only
-// tests import internal/apitest and internal/testenv, those of the examples, too.
+// tests import internal/apitest, internal/csidriver and internal/testenv, those of the examples, too.
 var mayImport = map[string][]string{
 	"internal":   {},
 	"runtime":    {},
@@ -75,7 +76,7 @@ func TestImportRules(t *testing.T) {
 			if !ours(imp) {
 				continue
 			}
-			if imp == apitest || imp == envOfTests {
+			if imp == apitest || imp == envOfTests || imp == csiDriver {
 				t.Errorf("%s imports %s; only tests may", p.ImportPath, imp)
 			}
 			to := topLevel(imp)

@@ -44,29 +44,28 @@ type CSIDriver struct {
 	process *process
 }
 
-// StartCSIDriver starts the driver with flags; see the program. It has a directory and a control socket below dir, in
-// which it keeps its calls, too. When the test ends, it is stopped, and what it has mounted is unmounted; the test fails
-// if the agent has violated a rule of CSI.
+// StartCSIDriver starts the driver with flags; see the program. Its volumes, its calls and its sockets are below dir,
+// whose path must be short. When the test ends, it is stopped, and what is mounted below dir is unmounted. The test
+// fails if the agent has violated a rule of CSI.
 func StartCSIDriver(t testing.TB, ns *NetNS, dir string, flags ...string) *CSIDriver {
 	t.Helper()
 	control := filepath.Join(dir, "control.sock")
 	d := &CSIDriver{Remote: csidriver.NewRemote(control), Dir: filepath.Join(dir, "volumes"),
 		Socket: filepath.Join(dir, "csi.sock"), log: filepath.Join(dir, "csidriver.log"), ns: ns}
-	d.args = append([]string{CSIDriverBinary(t), "-dir", d.Dir, "-socket", d.Socket, "-control", control, "-keep-calls"},
-		flags...)
+	d.args = append([]string{CSIDriverBinary(t), "-dir", d.Dir, "-socket", d.Socket, "-control", control,
+		"-keep-calls"}, flags...)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := timeoutContext()
-		defer cancel()
-		if !d.process.exited() {
-			if violations, err := d.Violations(ctx); err != nil || len(violations) > 0 {
-				t.Errorf("the CSI driver: violations %q, error %v", violations, err)
-			}
+		if d.process == nil {
+			return // it has not started
 		}
 		if err := d.process.stop(syscall.SIGTERM, time.Minute); err != nil {
 			t.Errorf("the CSI driver: %v", err)
+		}
+		if violations, err := csidriver.ViolationsIn(d.Dir); err != nil || len(violations) > 0 {
+			t.Errorf("the CSI driver: violations %q, error %v", violations, err)
 		}
 		unmountAll(dir)
 		if t.Failed() {
