@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -190,9 +191,12 @@ func (s *persistentVolumes) give(ctx context.Context, req PersistentRequest, dir
 	if a.gid < 0 || req.ReadOnly {
 		return nil
 	}
-	info, err := os.Stat(dir)
+	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 { // as in kubelet, what a driver links is not given
+		return nil
 	}
 	if keepsFiles(req.Pod, info, a.gid) {
 		return nil
