@@ -14,7 +14,7 @@
 // [HostPath] is a path of the host, after a check of its type. [EmptyDir] is a directory that
 // exists as long as the pod, on disk or in memory; for its size limit see [Reconciler.Exceeded].
 // [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files with the content of [Sources].
-// [Claim] is a directory of the host behind a persistent volume. The runtime mounts [Image]
+// [Claim] is a persistent volume: a directory of the host, or one of a [PersistentPlugin]. The runtime mounts [Image]
 // volumes. A volume of any other type is an error that names it. Its pod does not start; other
 // pods do.
 //
@@ -46,12 +46,13 @@
 // volume for which SetUp was called. It must work with the records on disk alone: the agent may
 // have been restarted, and the pod may be gone. Package volumetest tests that.
 //
-// A plugin can stage a volume once for the node, in a directory of its own, and bind it for each
-// pod. It records that the pod uses the volume before it stages the volume. TearDown unmounts the
-// bind, and the stage if no other pod uses the volume. For a type of persistent volumes, a plugin
-// supports claims, calls [Claim], and sets up those for which Claim returns [ErrUnsupported]. Claim
-// has then checked that the claim is bound to the volume. It has not checked the node affinity of the
-// volume, and it returns this error also for each volume of mode Block. The plugin must check both itself.
+// A [PersistentPlugin] sets up persistent volumes of one type, such as those of CSI drivers, see package csi. The
+// Reconciler finds the volume behind a claim, checks that both are bound to each other, the mode and the node affinity of
+// the volume, and calls the plugin in the order Attach, Stage, Publish. At the end of the pod it calls Unpublish, and
+// Unstage for the last pod of the volume on the node. The Reconciler knows which pods use a volume: it refuses a second
+// pod for a volume that is ReadWriteOncePod, and calls for one volume never overlap. What is staged is found from the
+// directories of pods, by Find of the plugin. Embed [PersistentBase] for a type without stages: Name, Supports and Publish
+// are enough for volumes that are mounted for each pod.
 //
 // The API has no volume type for plugins outside a cluster. A flexVolume has the name of a
 // driver and options, which is enough for most plugins, and manifests may contain it. A csi

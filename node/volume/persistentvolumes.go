@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,9 +196,12 @@ func (s *persistentVolumes) give(ctx context.Context, req PersistentRequest, dir
 	if a.gid < 0 || req.ReadOnly {
 		return nil
 	}
-	info, err := os.Stat(dir)
+	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 { // as in kubelet, what a driver links is not given
+		return nil
 	}
 	if keepsFiles(req.Pod, info, a.gid) {
 		return nil
@@ -219,8 +223,8 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	if err != nil {
 		return err
 	}
-	key := keyOf(p, found)
-	if found == "" { // it was not staged, but the plugin may have begun to wait for it
+	key, recorded := keyOf(p, found), found != ""
+	if !recorded { // it was not staged, but the plugin may have begun to wait for it
 		s.mu.Lock()
 		key = s.keys[req.StateDir]
 		s.mu.Unlock()
@@ -252,7 +256,23 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	if err != nil {
 		return err
 	}
-	if others := slices.DeleteFunc(users, func(u string) bool { return u == req.StateDir }); len(others) == 0 {
+	used := false
+	for _, user := range users {
+		// A pod that only waits for the volume does not keep it staged: after a restart nothing would show that it is to
+		// unstage the volume.
+		other := placeOfState(user)
+		if other == req.Place || used {
+			continue
+		}
+		if used = !recorded; recorded {
+			key, err := p.Find(other)
+			if err != nil {
+				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()), err)
+			}
+			used = key != ""
+		}
+	}
+	if !used {
 		if err := s.before.step("unstage"); err != nil {
 			return err
 		}

@@ -16,6 +16,12 @@ func PlaceOf(podDir, plugin, volume string) Place {
 		Device:   filepath.Join(podDir, devicesDir, plugin, volume)}
 }
 
+// placeOfState returns the place with a state directory.
+func placeOfState(stateDir string) Place {
+	plugin := filepath.Dir(stateDir)
+	return PlaceOf(Place{StateDir: stateDir}.podDir(), filepath.Base(plugin), filepath.Base(stateDir))
+}
+
 // podDir returns the directory of the pod.
 func (p Place) podDir() string { return filepath.Dir(filepath.Dir(filepath.Dir(p.StateDir))) }
 

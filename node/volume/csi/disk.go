@@ -299,16 +299,31 @@ func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) 
 		record{Handle: src.VolumeHandle, Driver: src.Driver})
 }
 
-// removeStage removes a directory in which nothing was staged.
-func (p *Plugin) removeStage(req volume.PersistentRequest) {
+// removeStage removes a directory in which nothing was staged. It returns false if something is there all the same.
+func (p *Plugin) removeStage(req volume.PersistentRequest) bool {
 	if p.step("remove the stage of what was refused") != nil {
-		return
+		return false
 	}
 	path := p.stagePath(req)
-	if os.Remove(path) == nil && !req.Block {
+	if !removeEmpty(path) {
+		return false
+	}
+	if !req.Block {
 		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
 		_ = os.Remove(filepath.Dir(path))
 	}
+	return true
+}
+
+// removeEmpty removes an empty directory. It returns false if there is anything else at the path, such as a mount.
+func removeEmpty(path string) bool {
+	info, err := os.Lstat(path)
+	if err == nil && info.IsDir() {
+		err = os.Remove(path)
+	} else if err == nil {
+		return false
+	}
+	return gone(err) == nil
 }
 
 // targetPath is where a volume is published for a pod.

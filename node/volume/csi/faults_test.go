@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,23 @@ func TestRefusedForGood(t *testing.T) {
 				require.NoError(t, r.register())
 				assert.Empty(t, r.calls())
 			}
+		}
+	})
+}
+
+// A driver that refuses a volume and has mounted it all the same has to undo that at the end of the pod.
+func TestRefusedButDone(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r *rig, pod *v1.Pod) {
+		for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
+			if !r.driver.Mounts() && strings.Contains(t.Name(), "block") && method == "NodeStageVolume" {
+				continue // the stage of a device has no trace
+			}
+			remove := r.driver.Inject(csidriver.Fault{Method: method, Code: codes.Internal, Late: true})
+			_, _ = r.setUp(pod)
+			r.restart()
+			r.mustRemove(pod)
+			remove()
+			r.isClean()
 		}
 	})
 }
@@ -179,6 +197,48 @@ func TestDriverEnds(t *testing.T) {
 			r.isClean()
 		}
 	})
+}
+
+// A pod that waits for a driver does not keep a volume staged, of which nothing on disk would show that the pod is to
+// unstage it.
+func TestWaitingPodKeepsNoStage(t *testing.T) {
+	r := linked(t)
+	r.add("data")
+	web, db := r.pod("web", "data"), r.pod("db", "data")
+	r.mustSetUp(web)
+	r.plugin.Deregister(r.registration())
+	_, err := r.setUp(db)
+	require.Error(t, err)
+	require.NoError(t, r.register())
+	r.mustRemove(web)
+	assert.Equal(t, []string{"Stage data", "Publish data", "Unpublish data", "Unstage data"}, r.calls())
+	r.restart()
+	r.mustRemove(db)
+	r.isClean()
+}
+
+// An inline volume with the name of a block volume is another volume.
+func TestInlineVolumeWithTheNameOfABlockVolume(t *testing.T) {
+	r := linked(t)
+	r.add("raw", block)
+	web, db := r.pod("web", "raw"), r.pod("db")
+	db.Spec.Volumes = []v1.Volume{r.inline("raw")}
+	db.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "raw", MountPath: "/raw"}}
+	r.mustSetUp(web)
+	remove := r.driver.Inject(csidriver.Fault{Method: "NodePublishVolume", Code: codes.Internal})
+	_, err := r.setUp(db)
+	require.Error(t, err)
+	r.plugin.Deregister(r.registration())
+	r.restart()
+	r.calls()
+	r.mustRemove(db)
+	assert.Empty(t, r.calls())
+	remove()
+	r.mustSetUp(web)
+	r.mustSetUp(db)
+	r.mustRemove(web)
+	r.mustRemove(db)
+	r.isClean()
 }
 
 // A second pod of a ReadWriteOncePod volume is refused by the UID of the first, also after a restart.

@@ -255,13 +255,9 @@ func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error 
 		err = d.stage(ctx, can, req, p.stagePath(req), p.publishContext(key), secrets)
 	}
 	if err != nil {
-		if !called || isFinal(err) { // nothing is staged, so that the end of the pod needs no driver
-			if made {
-				p.removeStage(req)
-			}
-			if !before {
-				p.removeRecord(req)
-			}
+		// If nothing is staged, the end of the pod needs no driver.
+		if (!called || isFinal(err)) && (!made || p.removeStage(req)) && !before {
+			p.removeRecord(req)
 		}
 		return err
 	}
@@ -322,7 +318,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		err = d.publish(ctx, can, req, call)
 	}
 	if err != nil {
-		if !before && (!called || isFinal(err)) {
+		if !before && (!called || isFinal(err) && removeEmpty(call.target)) {
 			p.removeRecord(req)
 		}
 		return none, err

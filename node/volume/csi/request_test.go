@@ -245,10 +245,8 @@ func TestGroups(t *testing.T) {
 			path := r.mustSetUp(pod)["data"].HostPath
 			info, err := os.Stat(path)
 			require.NoError(t, err)
-			if os.Geteuid() == 0 {
+			if os.Geteuid() == 0 { // otherwise it is a link, which is not given
 				assert.Equal(t, c.gives, int64(info.Sys().(*syscall.Stat_t).Gid) == group)
-			} else if !c.driverGives {
-				assert.Equal(t, c.gives, info.Mode()&os.ModeSetgid != 0)
 			}
 			asked := request[*csipb.NodePublishVolumeRequest](r, "NodePublishVolume").VolumeCapability.GetMount()
 			assert.Equal(t, c.driverGives, asked.VolumeMountGroup != "")

@@ -360,9 +360,8 @@ func (r *rig) isClean() {
 	}
 	assert.Empty(r, r.driver.Violations())
 	assert.Empty(r, inDriver(r.T, r.opts.Dir), "the driver has these volumes staged or published")
-	volumes, known := r.plugin.VolumesInUse()
+	volumes, _ := r.plugin.VolumesInUse()
 	assert.Empty(r, volumes)
-	_ = known
 }
 
 // inDriver returns the volumes that a driver has staged or published.
@@ -425,6 +424,12 @@ func (h *host) Measure(m runtime.Measurement) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.measured = append(h.measured, m)
+}
+
+func (h *host) measurements() []runtime.Measurement {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.measured)
 }
 
 func (h *host) Sync(uid types.UID) {

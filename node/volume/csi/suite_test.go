@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"testing"
 
@@ -50,39 +51,37 @@ func (p patient) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 }
 
 func TestConformance(t *testing.T) {
-	forEachWay(t, func(t *testing.T, opts csidriver.Options) {
-		for _, c := range []struct {
-			name   string
-			set    func(o *csidriver.Options)
-			volume []func(*v1.PersistentVolume)
-			inline bool
-		}{
-			{name: "staged"},
-			{name: "not staged", set: func(o *csidriver.Options) { o.NodeCapabilities = without(stageCapability) }},
-			{name: "block", volume: []func(*v1.PersistentVolume){block}},
-			{name: "block not staged", volume: []func(*v1.PersistentVolume){block},
-				set: func(o *csidriver.Options) { o.NodeCapabilities = without(stageCapability) }},
-			{name: "inline", inline: true},
-		} {
-			t.Run(c.name, func(t *testing.T) {
-				opts := opts
-				if c.set != nil {
-					c.set(&opts)
-				}
-				r := newRig(t, opts)
-				f := volumetest.PersistentFactory{New: func(*testing.T) volume.PersistentPlugin {
-					r.restart()
-					return patient{r.plugin}
-				}}
-				if c.inline {
-					f.Inline = new(r.inline("data"))
-				} else {
-					f.Volume = r.add("data", c.volume...)
-				}
-				volumetest.PersistentSuite(t, f)
-				r.isClean()
-				assert.Empty(t, r.driver.Violations())
-			})
-		}
-	})
+	for _, c := range []struct {
+		name   string
+		set    func(o *csidriver.Options)
+		volume []func(*v1.PersistentVolume)
+		inline bool
+	}{
+		{name: "staged"},
+		{name: "not staged", set: func(o *csidriver.Options) { o.NodeCapabilities = without(stageCapability) }},
+		{name: "block", volume: []func(*v1.PersistentVolume){block}},
+		{name: "block not staged", volume: []func(*v1.PersistentVolume){block},
+			set: func(o *csidriver.Options) { o.NodeCapabilities = without(stageCapability) }},
+		{name: "inline", inline: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opts := csidriver.Options{Links: os.Geteuid() != 0}
+			if c.set != nil {
+				c.set(&opts)
+			}
+			r := newRig(t, opts)
+			f := volumetest.PersistentFactory{New: func(*testing.T) volume.PersistentPlugin {
+				r.restart()
+				return patient{r.plugin}
+			}}
+			if c.inline {
+				f.Inline = new(r.inline("data"))
+			} else {
+				f.Volume = r.add("data", c.volume...)
+			}
+			volumetest.PersistentSuite(t, f)
+			r.isClean()
+			assert.Empty(t, r.driver.Violations())
+		})
+	}
 }

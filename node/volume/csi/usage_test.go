@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
@@ -119,21 +120,24 @@ func TestMeasurements(t *testing.T) {
 	r.mustSetUp(pod)
 	require.Error(t, r.remove(pod))
 	r.mustRemove(pod)
-	var setUps, tearDowns []string
+	var setUps, tearDowns, methods []string
 	var volumes []volume.PodVolumes
-	var methods []string
-	for _, m := range r.host.measured {
-		switch m := m.(type) {
-		case volume.SetUpCall:
-			setUps = append(setUps, m.Plugin)
-		case volume.TearDownCall:
-			tearDowns = append(tearDowns, m.Plugin)
-		case volume.PodVolumes:
-			volumes = append(volumes, m)
-		case volume.DriverCall:
-			methods = append(methods, m.Method+" "+m.Code)
+	require.Eventually(t, func() bool { // they are delivered in the background
+		setUps, tearDowns, methods, volumes = nil, nil, nil, nil
+		for _, m := range r.host.measurements() {
+			switch m := m.(type) {
+			case volume.SetUpCall:
+				setUps = append(setUps, m.Plugin)
+			case volume.TearDownCall:
+				tearDowns = append(tearDowns, m.Plugin)
+			case volume.PodVolumes:
+				volumes = append(volumes, m)
+			case volume.DriverCall:
+				methods = append(methods, m.Method+" "+m.Code)
+			}
 		}
-	}
+		return len(volumes) == 3
+	}, 10*time.Second, time.Millisecond)
 	assert.Equal(t, []string{name, name}, setUps)
 	assert.Equal(t, []string{name, name, name}, tearDowns)
 	assert.Equal(t, []volume.PodVolumes{
