@@ -47,7 +47,7 @@ func (s *nodeSuite) csiLeft() error {
 	if err != nil {
 		return err
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.agent.PID()))
 	if err != nil {
 		return err
 	}
