@@ -90,9 +90,10 @@ func testCSIKubelet(t *testing.T, first string) {
 	if first != "" {
 		second = ""
 	}
-	s := newNodeSuiteOn(t, c, AgentOptions{Binary: first})
-	agents := []*Agent{s.agent,
-		c.NewAgent(t, AgentOptions{Binary: second, Kubeconfig: s.plane.NodeKubeconfig(t, NodeName)})}
+	config := map[string]any{"nodeStatusUpdateFrequency": "1s"} // a kubelet reports volumes in use so often
+	s := newNodeSuiteOn(t, c, AgentOptions{Binary: first, Config: config})
+	agents := []*Agent{s.agent, c.NewAgent(t, AgentOptions{Binary: second, Config: config,
+		Kubeconfig: s.plane.NodeKubeconfig(t, NodeName)})}
 	s.start(t)
 	const name = "any.example.com"
 	d := startCSI(t, s, name, "{attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File, "+
