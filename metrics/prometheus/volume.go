@@ -17,6 +17,8 @@ import (
 // counts, since plugins find out themselves that a volume is ready.
 type Volumes struct {
 	duration *prometheus.HistogramVec
+	// calls are those of CSI drivers.
+	calls *prometheus.HistogramVec
 	// seLinux has claims whose containers differ in their labels; refused are those whose pods do not start.
 	refused, allowed *prometheus.GaugeVec
 
@@ -29,14 +31,19 @@ type Volumes struct {
 // NewVolumes registers the metrics of one agent's volumes. The error names the metric that
 // the registry refused; then none is registered.
 func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
+	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	m := &Volumes{
 		pods: map[types.UID]volume.PodVolumes{},
 		total: prometheus.NewDesc("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager",
 			[]string{"plugin_name", "state"}, nil),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "storage_operation_duration_seconds", Help: "[BETA] Storage operation duration",
-			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+			Buckets: buckets,
 		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Subsystem: "csi", Name: "operations_seconds", Buckets: buckets,
+			Help: "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
+		}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"}),
 	}
 	conflicts := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "[ALPHA] " + help},
@@ -50,7 +57,7 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 		"Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. "+
 			"They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is "+
 			"expanded to all volume access modes.")
-	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.refused, m.allowed,
+	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.calls, m.refused, m.allowed,
 		totalVolumes{m}}); err != nil {
 		return nil, err
 	}
@@ -68,6 +75,8 @@ func (m *Volumes) Measure(v runtime.Measurement) {
 			counter = m.refused
 		}
 		counter.WithLabelValues(v.AccessMode).Inc()
+	case volume.DriverCall:
+		m.calls.WithLabelValues(v.Driver, v.Method, v.Code, "false").Observe(v.Took.Seconds())
 	case volume.TearDownCall:
 		m.observe(v.Plugin, "volume_unmount", v.Took, v.Err)
 	case volume.PodVolumes:

@@ -24,16 +24,40 @@ import (
 
 // ClaimSource finds claims and the persistent volumes behind them. It reports no changes, because
 // a node of a cluster may not watch them: a pod whose claim cannot be used is tried again at its
-// next sync. It is safe for concurrent use. What it returns is shared and must not be changed.
+// next sync, and the claim of a volume that can be expanded is read every minute. It is safe for concurrent use. What it returns is shared and must not be changed.
 type ClaimSource interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// UpdateStatus writes what differs in the status of two versions of a claim, and returns the result. It fails if
+	// the claim has changed since the old version was read.
+	UpdateStatus(ctx context.Context, old, updated *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error)
+}
+
+// ClaimBase is a [ClaimSource] without claims: its methods return [ErrUnsupported]. Embed it in implementations, so that
+// methods added later do not break them. Without UpdateStatus, no volume is expanded.
+type ClaimBase struct{}
+
+var _ ClaimSource = ClaimBase{}
+
+// Claim implements [ClaimSource].
+func (ClaimBase) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
+	return nil, ErrUnsupported
+}
+
+// PersistentVolume implements [ClaimSource].
+func (ClaimBase) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+	return nil, ErrUnsupported
+}
+
+// UpdateStatus implements [ClaimSource].
+func (ClaimBase) UpdateStatus(_ context.Context, old, _ *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	return old, ErrUnsupported
 }
 
 // Claim is the [Plugin] for persistent volumes, through claims and ephemeral claims. It sets up those of the types
-// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a directory. With mount options it is mounted in the
-// directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is behind a claim is
-// looked up once for each pod, and then remembered, as it does not change.
+// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a directory.
+// With mount options it is mounted in the directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12. Which volume is
+// behind a claim is looked up once for each pod, and then remembered, as it does not change.
 //
 // The default plugin of a [Reconciler] has locks that its pods share: one pod at a time gives a local
 // volume to its fsGroup, and a path has one check under way. A Claim that a plugin makes or embeds
@@ -47,6 +71,9 @@ func (Claim) Name() string { return "kubernetes.io/persistent-claim" }
 
 // Supports reports whether the volume is a claim.
 func (Claim) Supports(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// boundFile is the file in the state of a claim that has its boundVolume.
+const boundFile = "volume"
 
 // boundVolume is what is remembered of a claim.
 type boundVolume struct {
@@ -100,7 +127,7 @@ func (b boundVolume) write(file string, before steps) error {
 // not, see [HostPath]. A local volume must stay there: a runtime may make an empty directory where
 // its disk was mounted.
 func (p Claim) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {
-	file := filepath.Join(req.StateDir, "volume")
+	file := filepath.Join(req.StateDir, boundFile)
 	bound, found := readBound(file)
 	if !found {
 		var err error
@@ -151,8 +178,16 @@ func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundV
 			return runtime.Volume{}, &mountError{step: "SetUp", volume: bound.Name, err: err, block: bound.Block}
 		}
 	}
-	ready, err := p.persistent.setUp(ctx, p.persistent.plugins[i], PersistentRequest{Pod: req.Pod, Volume: bound.Volume,
-		ReadOnly: bound.ReadOnly, Block: bound.Block, Place: PlaceOf(req.podDir(), bound.Plugin, bound.Name)})
+	plugin, persistent := p.persistent.plugins[i], PersistentRequest{Pod: req.Pod, Volume: bound.Volume,
+		ReadOnly: bound.ReadOnly, Block: bound.Block, Place: PlaceOf(req.podDir(), bound.Plugin, bound.Name)}
+	ready, err := p.persistent.setUp(ctx, plugin, persistent)
+	if err == nil {
+		held := bound.Volume.Spec.Capacity[v1.ResourceStorage]
+		if size := p.expand(ctx, plugin, persistent); size.Cmp(held) > 0 {
+			bound.Volume.Spec.Capacity[v1.ResourceStorage] = size
+			_ = bound.write(file, p.before) // if it fails, a volume of several nodes is expanded again, which does nothing
+		}
+	}
 	ready.ReadOnly = ready.ReadOnly || bound.ReadOnly
 	if bound.Group != nil {
 		ready.Group = bound.Group
@@ -238,8 +273,8 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 		return bound, nil
 	}
 	if !filepath.IsAbs(bound.Path) || slices.Contains(strings.Split(bound.Path, "/"), "..") {
-		return bound, &mountError{step: "SetUp", volume: pv.Name, err: fmt.Errorf("invalid path: %s must be an absolute path without '..'",
-			bound.Path)}
+		return bound, &mountError{step: "SetUp", volume: pv.Name,
+			err: fmt.Errorf("invalid path: %s must be an absolute path without '..'", bound.Path)}
 	}
 	return bound, nil
 }

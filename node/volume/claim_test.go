@@ -28,6 +28,7 @@ import (
 
 // bindings is a ClaimSource with claim "data" and persistent volume "pv".
 type bindings struct {
+	volume.ClaimBase
 	claim *v1.PersistentVolumeClaim
 	pv    *v1.PersistentVolume
 	calls atomic.Int32

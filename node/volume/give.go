@@ -118,7 +118,7 @@ func othersHave(stateDir, path string) (bool, error) {
 			return false, err
 		}
 		for _, v := range volumes {
-			b, found := readBound(filepath.Join(claims, v.Name(), "volume"))
+			b, found := readBound(filepath.Join(claims, v.Name(), boundFile))
 			if found && !b.Host && filepath.Clean(b.Path) == filepath.Clean(path) {
 				return true, nil
 			}

@@ -29,6 +29,7 @@ import (
 // model is a node with pods and objects that change, steps that fail and an agent that is
 // killed, and what must be on disk and mounted when it rests.
 type model struct {
+	ClaimBase
 	t       *testing.T
 	pods    string
 	host    string // a directory of the host that volumes show

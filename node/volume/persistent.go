@@ -47,17 +47,21 @@ type PersistentPlugin interface {
 	Stage(ctx context.Context, req PersistentRequest) error
 	// Publish makes the volume ready for the pod at req.Place.
 	Publish(ctx context.Context, req PersistentRequest) (Published, error)
-	// Unpublish undoes Publish. What is still mounted at req.Place is unmounted after it.
+	// Unpublish undoes Publish. What is still mounted at req.Place is unmounted after it. It is also called for a pod
+	// whose volume did not get that far, if this agent has called Attach for it.
 	Unpublish(ctx context.Context, req UnpublishRequest) error
-	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one.
+	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one. It is also
+	// called if this agent has called Attach, and Find returns nothing.
 	Unstage(ctx context.Context, req UnpublishRequest) error
 	// Expand makes the file system of a published volume, or its device, as large as the storage is, which has the
 	// size of req.Volume. It returns the new size. Its error wraps [ErrUnsupported] if there is nothing to do on the
 	// node.
 	Expand(ctx context.Context, req PersistentRequest) (resource.Quantity, error)
 	// Stats returns the usage of a published volume. Its error wraps [ErrUnsupported] if the file system of the volume
-	// is to be measured instead.
+	// is to be measured instead, and [fs.ErrNotExist] if the volume is not published.
 	Stats(ctx context.Context, place Place) (statsv1alpha1.FsStats, error)
+	// MeasuredName returns the name of the plugin in measurements of the volume with the key. Empty is that of Name.
+	MeasuredName(key string) string
 }
 
 // PersistentRequest is the input of the methods of a [PersistentPlugin] for a pod.
@@ -132,6 +136,9 @@ func (PersistentBase) Unstage(context.Context, UnpublishRequest) error { return 
 func (PersistentBase) Expand(context.Context, PersistentRequest) (resource.Quantity, error) {
 	return resource.Quantity{}, ErrUnsupported
 }
+
+// MeasuredName implements [PersistentPlugin]. It is empty.
+func (PersistentBase) MeasuredName(string) string { return "" }
 
 // Stats implements [PersistentPlugin]. It returns [ErrUnsupported].
 func (PersistentBase) Stats(context.Context, Place) (statsv1alpha1.FsStats, error) {

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -24,8 +26,8 @@ type persistentVolumes struct {
 	locks *pathLocks
 
 	mu sync.Mutex
-	// users are the users of each volume that is on disk, by its key. A user is the state directory of a place. They
-	// are added before anything of the volume is made on disk, and removed after its last trace.
+	// users are the users of each volume that is on disk, by its key. A user is the state directory of a place, which is
+	// on disk as long as it is a user: its end would not be found otherwise.
 	users map[string]map[string]struct{}
 	// unread are the directories of pods whose volumes could not be read, nil before the first attempt.
 	unread map[string]error
@@ -33,11 +35,14 @@ type persistentVolumes struct {
 	// directory of the place.
 	keys  map[string]string
 	ready map[string]Published
+	// expandAt is when the claim of a published volume is read again.
+	expandAt map[string]time.Time
 }
 
 func newPersistentVolumes(plugins []PersistentPlugin, before steps, event runtime.EventFunc) *persistentVolumes {
 	return &persistentVolumes{plugins: plugins, before: before, event: event, locks: newPathLocks(),
-		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{}}
+		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{},
+		expandAt: map[string]time.Time{}}
 }
 
 // pluginOf returns the plugin of a persistent volume, or nil.
@@ -62,9 +67,11 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	key := keyOf(p, p.Key(req.Volume))
 	unlock, err := s.locks.lockKey(ctx, key)
 	if err != nil {
-		return ready, &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: fmt.Errorf("another pod sets up the volume: %w", err)}
+		return ready, &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block,
+			err: fmt.Errorf("another pod sets up the volume: %w", err)}
 	}
 	defer unlock()
+	measureAs(ctx, p, p.Key(req.Volume))
 	s.mu.Lock()
 	published, found := s.ready[req.StateDir]
 	s.mu.Unlock()
@@ -85,6 +92,9 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	if findErr != nil || earlier == nil {
 		return ready, err
 	}
+	if req.ReadOnly {
+		earlier.ReadOnly, earlier.Relabel = true, false
+	}
 	return earlier.Volume, &OutdatedError{err}
 }
 
@@ -99,26 +109,29 @@ func (s *persistentVolumes) use(key string, req PersistentRequest) error {
 		}
 		for _, user := range users {
 			if other := (Place{StateDir: user}).podDir(); other != pod {
-				return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: fmt.Errorf("volume uses the ReadWriteOncePod access mode "+
-					"and is already in use by another pod, that with the UID %s", filepath.Base(other))}
+				return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block,
+					err: fmt.Errorf("volume uses the ReadWriteOncePod access mode and is already in use by another pod, that "+
+						"with the UID %s", filepath.Base(other))}
 			}
 		}
-	}
-	s.mu.Lock()
-	s.add(key, req.StateDir)
-	s.keys[req.StateDir] = key
-	s.mu.Unlock()
-	dirs := []string{req.StateDir, filepath.Dir(req.Dir)}
-	if req.Block {
-		dirs[1] = filepath.Dir(req.Device)
 	}
 	if err := s.before.step("make the directories of the volume"); err != nil {
 		return err
 	}
-	for _, dir := range dirs { // that of the state first, so that the volume is taken down after a crash
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
-		}
+	parent := filepath.Dir(req.Dir)
+	if req.Block {
+		parent = filepath.Dir(req.Device)
+	}
+	err := os.MkdirAll(req.StateDir, 0o750) // first, so that the volume is taken down after a crash
+	if err == nil {
+		s.mu.Lock()
+		s.add(key, req.StateDir)
+		s.keys[req.StateDir] = key
+		s.mu.Unlock()
+		err = os.MkdirAll(parent, 0o750)
+	}
+	if err != nil {
+		return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
 	}
 	return nil
 }
@@ -136,6 +149,7 @@ func (s *persistentVolumes) remove(key, stateDir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ready, stateDir)
+	delete(s.expandAt, stateDir)
 	delete(s.keys, stateDir)
 	delete(s.users[key], stateDir)
 	if len(s.users[key]) == 0 {
@@ -189,7 +203,11 @@ func (s *persistentVolumes) give(ctx context.Context, req PersistentRequest, dir
 		return nil
 	}
 	if err := giveFiles(ctx, req.Pod, dir, a.gid, s.event); err != nil {
-		return fmt.Errorf("applyFSGroup failed for vol %s: %w", req.Volume.Name, err)
+		name := req.Volume.Name
+		if csi := req.Volume.Spec.CSI; csi != nil {
+			name = csi.VolumeHandle
+		}
+		return fmt.Errorf("applyFSGroup failed for vol %s: %w", name, err)
 	}
 	return nil
 }
@@ -201,14 +219,17 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	if err != nil {
 		return err
 	}
-	if found == "" { // it was not staged
-		s.mu.Lock()
-		key := s.keys[req.StateDir]
-		s.mu.Unlock()
-		s.remove(key, req.StateDir)
-		return nil
-	}
 	key := keyOf(p, found)
+	if found == "" { // it was not staged, but the plugin may have begun to wait for it
+		s.mu.Lock()
+		key = s.keys[req.StateDir]
+		s.mu.Unlock()
+		if key == "" {
+			return nil
+		}
+		found = strings.TrimPrefix(key, keyOf(p, ""))
+	}
+	measureAs(ctx, p, found)
 	unlock, err := s.locks.lockKey(ctx, key)
 	if err != nil {
 		return fmt.Errorf("another pod sets up the volume: %w", err)
@@ -329,7 +350,7 @@ func (p ofPlugin) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 		return runtime.Volume{}, unsupported(req.Volume.Name, typeOf(req.Volume))
 	}
 	return p.volumes.setUp(ctx, p.PersistentPlugin, PersistentRequest{Pod: req.Pod, Volume: pv, Inline: true,
-		Place: req.Place})
+		ReadOnly: pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly, Place: req.Place})
 }
 
 // TearDown implements [Plugin].

@@ -159,11 +159,11 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 	var errs []error
 	desired, actual := map[string]int{}, map[string]int{}
 	for v := range podspec.UsedVolumes(&pod.Spec) {
-		ready, err := m.setUp(ctx, pod, v, podDir)
-		if p := m.pluginFor(v); p != nil {
-			desired[p.Name()]++
+		ready, name, err := m.setUp(ctx, pod, v, podDir)
+		if name != "" {
+			desired[name]++
 			if err == nil {
-				actual[p.Name()]++
+				actual[name]++
 			}
 		}
 		if err != nil {
@@ -177,25 +177,27 @@ func (m *Reconciler) SetUp(ctx context.Context, pod *v1.Pod, podDir string) (map
 	return out, errors.Join(errs...)
 }
 
+// setUp sets up a volume. name is that of its plugin in measurements, if it has one.
 func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume,
-	podDir string) (ready runtime.Volume, err error) {
+	podDir string) (ready runtime.Volume, name string, err error) {
 	p := m.pluginFor(v)
 	if p == nil {
-		return ready, unsupported(v.Name, typeOf(v))
+		return ready, "", unsupported(v.Name, typeOf(v))
 	}
 	place := PlaceOf(podDir, p.Name(), v.Name)
 	if !m.stateless[p.Name()] {
 		if err := m.before.step("make the directories of the plugin"); err != nil {
-			return ready, err
+			return ready, p.Name(), err
 		}
 		// First, so that TearDown is called even if the agent ends in SetUp.
 		if err := os.MkdirAll(place.StateDir, 0o750); err != nil {
-			return ready, err
+			return ready, p.Name(), err
 		}
 		if err := os.MkdirAll(filepath.Dir(place.Dir), 0o750); err != nil {
-			return ready, err
+			return ready, p.Name(), err
 		}
 	}
+	ctx, as := withMeasured(ctx, p.Name())
 	call := underway.Begin(ctx, "", "volume", v.Name)
 	defer call.End()
 	began := time.Now()
@@ -203,8 +205,8 @@ func (m *Reconciler) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume,
 		ready, err = p.SetUp(call, SetUpRequest{Pod: pod, Volume: v, Place: place})
 		return err
 	})
-	m.observer.Measure.Emit(SetUpCall{p.Name(), time.Since(began), err})
-	return ready, err
+	m.observer.Measure.Emit(SetUpCall{as.name, time.Since(began), err})
+	return ready, as.name, err
 }
 
 func (m *Reconciler) pluginFor(v *v1.Volume) Plugin {

@@ -30,6 +30,11 @@ func (d driverVolumes) Claim(_ context.Context, namespace, name string) (*v1.Per
 	return claim, nil
 }
 
+func (d driverVolumes) UpdateStatus(_ context.Context,
+	old, _ *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	return old, volume.ErrUnsupported
+}
+
 func (d driverVolumes) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: d[name],
 		ClaimRef: &v1.ObjectReference{UID: types.UID(name)}}}

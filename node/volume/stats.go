@@ -22,7 +22,8 @@ import (
 // a volume in memory or on huge pages, the usage of its file system, and of any other volume that was
 // made for the pod the size of its files, as the size of [Reconciler.Usage]. The latter also of a volume on
 // huge pages without a size limit: its file system reports no usage. Volumes of the host and of images
-// have none, nor have volumes that were not set up. The result is valid also with an error, which joins those of the
+// have none, nor have volumes that were not set up. A volume of a [PersistentPlugin] has what the plugin returns, or the
+// usage of its file system if the plugin cannot measure; then a device has none. The result is valid also with an error, which joins those of the
 // volumes that are missing.
 func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string) ([]statsv1alpha1.VolumeStats, error) {
 	var out []statsv1alpha1.VolumeStats
@@ -33,7 +34,7 @@ func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string
 		if p == nil || v.HostPath != nil || v.Image != nil {
 			continue
 		}
-		usage, err := volumeStats(ctx, m.stateless[p.Name()], pod, v, PlaceOf(podDir, p.Name(), v.Name))
+		usage, err := m.volumeStats(ctx, p, pod, v, podDir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
@@ -45,9 +46,28 @@ func (m *Reconciler) VolumeStats(ctx context.Context, pod *v1.Pod, podDir string
 	return out, errors.Join(errs...)
 }
 
-func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume,
-	place Place) (statsv1alpha1.VolumeStats, error) {
-	out := statsv1alpha1.VolumeStats{Name: v.Name}
+// persistentPlugin returns the plugin with the name, or one without a PersistentPlugin.
+func (m *Reconciler) persistentPlugin(name string) ofPlugin {
+	for _, p := range m.plugins {
+		if of, ok := p.(ofPlugin); ok && of.Name() == name {
+			return of
+		}
+	}
+	return ofPlugin{}
+}
+
+// stats is Stats without a panic.
+func (p ofPlugin) stats(ctx context.Context, place Place) (stats statsv1alpha1.FsStats, err error) {
+	err = runtime.Recover(func() (err error) {
+		stats, err = p.Stats(ctx, place)
+		return err
+	})
+	return stats, err
+}
+
+func (m *Reconciler) volumeStats(ctx context.Context, p Plugin, pod *v1.Pod, v *v1.Volume,
+	podDir string) (statsv1alpha1.VolumeStats, error) {
+	out, place := statsv1alpha1.VolumeStats{Name: v.Name}, PlaceOf(podDir, p.Name(), v.Name)
 	dir, claim := place.Dir, ""
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -55,11 +75,33 @@ func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume,
 	case v.Ephemeral != nil:
 		claim = pod.Name + "-" + v.Name
 	}
+	persistent, _ := p.(ofPlugin)
+	block := false
 	if claim != "" {
 		out.PVCRef = &statsv1alpha1.PVCReference{Namespace: pod.Namespace, Name: claim}
-		if bound, ok := readBound(filepath.Join(place.StateDir, "volume")); ok {
+		if bound, ok := readBound(filepath.Join(place.StateDir, boundFile)); ok && bound.Volume != nil {
+			if persistent = m.persistentPlugin(bound.Plugin); persistent.PersistentPlugin == nil {
+				return out, fs.ErrNotExist
+			}
+			block, place = bound.Block, PlaceOf(podDir, bound.Plugin, bound.Name)
+		} else if ok {
 			dir = bound.Path
 		}
+	}
+	if persistent.PersistentPlugin != nil {
+		usage, err := persistent.stats(ctx, place)
+		if !errors.Is(err, ErrUnsupported) {
+			out.FsStats = usage
+			return out, err
+		}
+		published, err := persistent.Published(place)
+		if err != nil {
+			return out, err
+		}
+		if published == nil || block {
+			return out, fs.ErrNotExist
+		}
+		dir = published.HostPath
 	}
 	if _, err := os.Stat(dir); err != nil {
 		return out, err
@@ -76,12 +118,12 @@ func volumeStats(ctx context.Context, stateless bool, pod *v1.Pod, v *v1.Volume,
 		return out, err
 	}
 	out.Time = metav1.NewTime(time.Now())
-	if claim != "" {
+	if claim != "" || persistent.PersistentPlugin != nil {
 		return out, nil
 	}
 	// A walk holds directories open, so that the volume could not be unmounted at the end of its pod.
 	// A hugetlbfs without a limit reports 0 for everything, and is walked nevertheless.
-	if mounted, err := isMountPoint(dir); err != nil || mounted && size.Capacity > 0 && stateless {
+	if mounted, err := isMountPoint(dir); err != nil || mounted && size.Capacity > 0 && m.stateless[p.Name()] {
 		return out, err
 	}
 	var bytes, files int64

@@ -38,6 +38,12 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 		down []foundVolume
 		errs []error
 	)
+	left := map[string]int{}
+	for i := range found {
+		found[i].measured = m.measuredName(found[i])
+		left[found[i].measured]++
+	}
+	delete(left, "")
 	for _, v := range found {
 		err := m.before.step("take down %s", v.name)
 		if err == nil {
@@ -56,12 +62,10 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 		}
 		return err
 	}
-	left := map[string]int{}
-	for _, v := range found {
-		left[v.plugin]++
-	}
 	for _, v := range down {
-		left[v.plugin]--
+		if v.measured != "" {
+			left[v.measured]--
+		}
 	}
 	m.observer.Measure.Emit(PodVolumes{Pod: ref, Actual: left})
 	for _, v := range down {
@@ -86,14 +90,33 @@ func (m *Reconciler) tearDown(ctx context.Context, ref runtime.PodRef, v foundVo
 			"volume", v.name, "plugin", v.plugin)
 		return v.Unmount()
 	}
+	ctx, as := withMeasured(ctx, v.plugin)
 	call := underway.Begin(ctx, "", "volume", v.name)
 	defer call.End()
 	p, began := m.plugins[i], time.Now()
 	err := runtime.Recover(func() error {
 		return p.TearDown(call, TearDownRequest{Pod: ref, Volume: v.name, Place: v.Place})
 	})
-	m.observer.Measure.Emit(TearDownCall{p.Name(), time.Since(began), err})
+	if v.measured != "" {
+		m.observer.Measure.Emit(TearDownCall{as.name, time.Since(began), err})
+	}
 	return err
+}
+
+// measuredName returns the name of the volume's plugin in measurements. It is empty for what is remembered of the claim
+// of a volume that another plugin sets up: that volume is found, too.
+func (m *Reconciler) measuredName(v foundVolume) string {
+	if v.plugin == (Claim{}).Name() {
+		if bound, ok := readBound(filepath.Join(v.StateDir, boundFile)); ok && bound.Volume != nil {
+			return ""
+		}
+	}
+	if of := m.persistentPlugin(v.plugin); of.PersistentPlugin != nil {
+		if key, err := of.Find(v.Place); err == nil && key != "" {
+			return measuredName(of.PersistentPlugin, key)
+		}
+	}
+	return v.plugin
 }
 
 // removeVolumes unmounts and removes what is left of the pod's volumes. What the
@@ -128,6 +151,8 @@ func (m *Reconciler) Remove(ctx context.Context, ref runtime.PodRef, podDir stri
 type foundVolume struct {
 	plugin, name string
 	Place
+	// measured is the name of the plugin in measurements.
+	measured string
 }
 
 // remove unmounts and removes the volume.
@@ -165,7 +190,7 @@ func findVolumes(podDir string) ([]foundVolume, error) {
 			}
 			plugin := strings.ReplaceAll(escaped, "~", "/")
 			for _, name := range names {
-				found = append(found, foundVolume{plugin, name, PlaceOf(podDir, plugin, name)})
+				found = append(found, foundVolume{plugin: plugin, name: name, Place: PlaceOf(podDir, plugin, name)})
 			}
 		}
 	}

@@ -99,6 +99,10 @@ func (d disks) Claim(ctx context.Context, namespace, name string) (*v1.Persisten
 	return claim, ctx.Err()
 }
 
+func (d disks) UpdateStatus(_ context.Context, old, _ *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	return old, ErrUnsupported
+}
+
 func (d disks) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	pv := &v1.PersistentVolume{}
 	pv.Name, pv.Spec.ClaimRef = name, &v1.ObjectReference{UID: types.UID(name)}

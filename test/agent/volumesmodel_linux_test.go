@@ -107,7 +107,10 @@ func (f *faults) bind(claim string, on bool) {
 
 // modelClaims are the claims of an API server, which fail as steps do. Behind each is a directory of
 // its name.
-type modelClaims struct{ *volumeModel }
+type modelClaims struct {
+	volume.ClaimBase
+	*volumeModel
+}
 
 func (c modelClaims) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	if err := c.step(); err != nil {
@@ -229,7 +232,7 @@ func (m *volumeModel) start() {
 	m.kill = 0
 	m.mu.Unlock()
 	m.node = startNodeWith(m.t, m.root, m.rt, func(o *kubeletkit.Options) {
-		o.API.Objects, o.API.Claims, o.Volumes.Plugins = m.store, modelClaims{m}, []volume.Plugin{modelDisk{m}}
+		o.API.Objects, o.API.Claims, o.Volumes.Plugins = m.store, modelClaims{volumeModel: m}, []volume.Plugin{modelDisk{m}}
 		o.Override.Volumes = kubeletkit.Wrap(func(v volume.Manager) volume.Manager { return modelVolumes{v, m} })
 	})
 	m.push()

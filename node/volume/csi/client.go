@@ -35,19 +35,6 @@ type abilities struct {
 	stage, expand, stats, singleNodeMultiWriter, mountGroup bool
 }
 
-// Call is the measurement of a call of a driver: csi_operations_seconds.
-type Call struct {
-	Driver string
-	// Method is the full name of the method, such as "/csi.v1.Node/NodePublishVolume".
-	Method string
-	// Code is the gRPC code of the answer, such as "OK".
-	Code string
-	Took time.Duration
-}
-
-// IsMeasurement implements [runtime.Measurement].
-func (Call) IsMeasurement() {}
-
 // connect makes a connection, which is opened by the first call.
 func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
@@ -56,11 +43,12 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 			call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			began := time.Now()
 			err := call(ctx, method, in, out, conn, opts...)
-			p.node.Measure(Call{Driver: of.Name, Method: method, Code: status.Code(err).String(), Took: time.Since(began)})
+			p.node.Measure(volume.DriverCall{Driver: of.Name, Method: method, Code: status.Code(err).String(),
+				Took: time.Since(began)})
 			return err
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", of.Endpoint)
+			return p.dial(ctx, of.Endpoint)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to CSI driver %s at %s: %w", of.Name, of.Endpoint, err)
@@ -71,9 +59,10 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 // capabilities returns what the driver can do. It is asked once for each registration.
 func (d *driver) capabilities(ctx context.Context) (abilities, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.can != nil {
-		return *d.can, nil
+	known := d.can
+	d.mu.Unlock()
+	if known != nil {
+		return *known, nil
 	}
 	response, err := d.node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
 	if err != nil {
@@ -94,7 +83,9 @@ func (d *driver) capabilities(ctx context.Context) (abilities, error) {
 			can.mountGroup = true
 		}
 	}
+	d.mu.Lock()
 	d.can = &can
+	d.mu.Unlock()
 	return can, nil
 }
 
@@ -103,7 +94,7 @@ func capability(can abilities, req volume.PersistentRequest) *csipb.VolumeCapabi
 	spec := &req.Volume.Spec
 	out := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{
 		Mode: accessMode(spec.AccessModes, can.singleNodeMultiWriter)}}
-	if req.Block {
+	if req.Block { // has no mount options and no group, as in kubelet
 		out.AccessType = &csipb.VolumeCapability_Block{Block: &csipb.VolumeCapability_BlockVolume{}}
 		return out
 	}

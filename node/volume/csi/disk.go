@@ -30,6 +30,11 @@ import (
 //	plugins/kubernetes.io/csi/volumeDevices/publish/<volume>/<uid>           where it is published
 //	plugins/kubernetes.io/csi/volumeDevices/<volume>/dev/<uid>               kubelet's own mount of the device
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<volume>                      a link to the device
+//
+// One file is only this agent's. It has what is staged for the pod and published, so that the files above, which pods
+// share or which a kubelet was writing when the power went, are not needed to take the volume down:
+//
+//	pods/<uid>/plugins/kubernetes.io~csi/<volume>/vol_data.json
 const (
 	dataFile   = "vol_data.json"
 	mountDir   = "mount"
@@ -41,16 +46,22 @@ const (
 	mapDir     = "dev"
 )
 
-// record is the content of a file vol_data.json.
+// record is the content of a file vol_data.json, in the order in which kubelet has it.
 type record struct {
-	Name       string `json:"specVolID,omitempty"`
-	Handle     string `json:"volumeHandle"`
+	Attachment string `json:"attachmentID,omitempty"`
 	Driver     string `json:"driverName"`
 	Node       string `json:"nodeName,omitempty"`
-	Attachment string `json:"attachmentID,omitempty"`
+	Name       string `json:"specVolID,omitempty"`
+	Handle     string `json:"volumeHandle"`
 	Mode       string `json:"volumeLifecycleMode,omitempty"`
 	// block is whether the file is that of a block volume.
 	block bool
+}
+
+// ownRecord is the content of the file that is only this agent's.
+type ownRecord struct {
+	record
+	Block bool `json:"block,omitempty"`
 }
 
 // maxRecord is the limit for a file vol_data.json, in bytes. Handles have no limit in the API but that of the object.
@@ -59,6 +70,7 @@ const maxRecord = 1 << 20
 // readRecord reads a file vol_data.json. A file that is missing, and one that cannot be used, such as one that kubelet
 // was writing when the power went, is an empty record.
 func readRecord(file string) (r record, err error) {
+	var own ownRecord
 	data, err := safefile.ReadFile(file, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, nil
@@ -66,21 +78,50 @@ func readRecord(file string) (r record, err error) {
 	if err != nil {
 		return record{}, err
 	}
-	if json.Unmarshal(data, &r) != nil || r.Driver == "" || r.Handle == "" {
+	if json.Unmarshal(data, &own) != nil || own.Driver == "" || own.Handle == "" {
 		return record{}, nil
 	}
-	return r, nil
+	own.block = own.Block
+	return own.record, nil
 }
 
 // read returns the record of a volume of a pod.
 func (p *Plugin) read(place volume.Place) (record, error) {
-	r, err := readRecord(filepath.Join(place.Dir, dataFile))
-	if err != nil || r.Driver != "" {
+	for _, dir := range []string{place.StateDir, place.Dir} {
+		if r, err := readRecord(filepath.Join(dir, dataFile)); err != nil || r.Driver != "" {
+			return r, err
+		}
+	}
+	// All pods have one record of a block volume. It is one of this pod if a kubelet has made something for the pod.
+	uid := uidOf(place)
+	for _, path := range []string{place.Device, p.targetPath(place, true), filepath.Join(p.blockDir(place), mapDir, uid)} {
+		_, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return record{}, err
+		}
+		r, err := readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
+		r.block = r.Driver != ""
 		return r, err
 	}
-	r, err = readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
+	return record{}, nil
+}
+
+// readShared returns the record of a block volume that all pods have, if it is of the volume with the key.
+func (p *Plugin) readShared(place volume.Place, key string) (record, error) {
+	r, err := readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
+	if err != nil || r.Driver+separator+r.Handle != key {
+		return record{}, err
+	}
 	r.block = true
-	return r, err
+	return r, nil
+}
+
+// uidOf returns the UID of the pod with the place.
+func uidOf(place volume.Place) string {
+	return filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(place.StateDir))))
 }
 
 // Find implements [volume.PersistentPlugin].
@@ -100,7 +141,7 @@ func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 	}
 	if r.block {
 		if _, err := os.Stat(place.Device); err != nil {
-			return nil, err
+			return nil, gone(err)
 		}
 		return &volume.Published{Volume: runtime.Volume{HostPath: place.Device}}, nil
 	}
@@ -128,13 +169,13 @@ func (p *Plugin) recordPath(req volume.PersistentRequest) string {
 	return filepath.Join(req.Dir, dataFile)
 }
 
-// recordedAt reports whether there is a record of the volume.
-func (p *Plugin) recordedAt(req volume.PersistentRequest) (bool, error) {
-	r, err := readRecord(p.recordPath(req))
+// recorded reports whether there is a record of the volume for the pod.
+func (p *Plugin) recorded(req volume.PersistentRequest) (bool, error) {
+	r, err := p.read(req.Place)
 	return r.Driver != "", err
 }
 
-// record writes the record of the volume, unless it is there.
+// record writes the records of the volume, unless they are there.
 func (p *Plugin) record(req volume.PersistentRequest) error {
 	src, path := req.Volume.Spec.CSI, p.recordPath(req)
 	r := record{Name: req.Volume.Name, Handle: src.VolumeHandle, Driver: src.Driver, Node: p.node.NodeName(),
@@ -142,20 +183,37 @@ func (p *Plugin) record(req volume.PersistentRequest) error {
 	if !req.Block {
 		r.Mode = string(lifecycleOf(req.Inline))
 	}
-	switch there, err := readRecord(path); {
-	case err != nil:
-		return err
-	case there.Driver != "" && (there.Driver != r.Driver || there.Handle != r.Handle):
-		return fmt.Errorf("%s is of the volume %s of driver %s: take that volume down first", path, there.Handle,
-			there.Driver)
-	case there == r:
-		return nil
+	own := r
+	own.block = req.Block
+	for _, file := range []struct {
+		path    string
+		record  record
+		content any
+	}{
+		{filepath.Join(req.StateDir, dataFile), own, ownRecord{own, own.block}}, // first: it shows that there is another one
+		{path, r, r},
+	} {
+		switch there, err := readRecord(file.path); {
+		case err != nil:
+			return err
+		case there.Driver != "" && (there.Driver != r.Driver || there.Handle != r.Handle):
+			return fmt.Errorf("%s is of the volume %s of driver %s: take that volume down first", file.path, there.Handle,
+				there.Driver)
+		case there == file.record:
+			continue
+		}
+		if err := p.step("write a record of the pod"); err != nil {
+			return err
+		}
+		if err := writeRecord(file.path, file.content); err != nil {
+			return err
+		}
 	}
-	return writeRecord(path, r)
+	return nil
 }
 
-func writeRecord(path string, r record) error {
-	data, err := json.Marshal(r)
+func writeRecord(path string, content any) error {
+	data, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
@@ -168,18 +226,37 @@ func writeRecord(path string, r record) error {
 // removeRecord removes the record of a volume that the driver has not touched, with the directories that are empty
 // then. What cannot be removed is removed at the end of the pod.
 func (p *Plugin) removeRecord(req volume.PersistentRequest) {
-	path := p.recordPath(req)
-	if req.Block { // another pod may use it
-		if err := os.Remove(filepath.Join(p.dir(devicesDir, publishDir, req.Volume.Name))); err != nil &&
-			!errors.Is(err, fs.ErrNotExist) {
-			return
+	if p.step("remove the record of what was refused") != nil {
+		return
+	}
+	if !req.Block {
+		_ = os.Remove(filepath.Join(req.Dir, dataFile))
+		_ = os.Remove(req.Dir)
+	} else if !p.shared(req) {
+		_ = os.Remove(p.dir(devicesDir, publishDir, req.Volume.Name))
+		p.removeBlockDir(req.Volume.Name)
+	}
+	_ = os.Remove(filepath.Join(req.StateDir, dataFile))
+}
+
+// shared reports whether a block volume may be staged, or published for a pod.
+func (p *Plugin) shared(req volume.PersistentRequest) bool {
+	for _, path := range []string{p.stagePath(req), p.dir(devicesDir, publishDir, req.Volume.Name)} {
+		entries, err := os.ReadDir(path)
+		if err == nil && path == p.stagePath(req) || len(entries) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return true
 		}
 	}
-	_ = os.Remove(path)
-	_ = os.Remove(filepath.Dir(path))
-	if req.Block {
-		_ = os.Remove(p.blockDir(req.Place))
-	}
+	return false
+}
+
+// removeBlockDir removes the directory of a block volume that is neither staged nor published.
+func (p *Plugin) removeBlockDir(name string) {
+	dir := p.dir(devicesDir, name)
+	_ = os.Remove(filepath.Join(dir, mapDir))
+	_ = os.Remove(filepath.Join(dir, dataDir, dataFile))
+	_ = os.Remove(filepath.Join(dir, dataDir))
+	_ = os.Remove(dir)
 }
 
 // stagePath is where a volume is staged.
@@ -197,6 +274,9 @@ func (p *Plugin) globalPath(driver, handle string) string {
 // makeStage makes the directory in which a volume is staged. made means that it was not there.
 func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) {
 	path := p.stagePath(req)
+	if err := p.step("make the stage"); err != nil {
+		return false, err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return false, err
 	}
@@ -209,12 +289,18 @@ func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) 
 		return made, nil
 	}
 	src := req.Volume.Spec.CSI
+	if err := p.step("write the record of the stage"); err != nil {
+		return made, err
+	}
 	return made, writeRecord(filepath.Join(filepath.Dir(path), dataFile),
 		record{Handle: src.VolumeHandle, Driver: src.Driver})
 }
 
 // removeStage removes a directory in which nothing was staged.
 func (p *Plugin) removeStage(req volume.PersistentRequest) {
+	if p.step("remove the stage of what was refused") != nil {
+		return
+	}
 	path := p.stagePath(req)
 	if os.Remove(path) == nil && !req.Block {
 		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
@@ -225,8 +311,7 @@ func (p *Plugin) removeStage(req volume.PersistentRequest) {
 // targetPath is where a volume is published for a pod.
 func (p *Plugin) targetPath(place volume.Place, block bool) string {
 	if block {
-		uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(place.StateDir))))
-		return p.dir(devicesDir, publishDir, filepath.Base(place.Dir), uid)
+		return p.dir(devicesDir, publishDir, filepath.Base(place.Dir), uidOf(place))
 	}
 	return filepath.Join(place.Dir, mountDir)
 }
@@ -242,6 +327,9 @@ func (p *Plugin) linkDevice(req volume.PersistentRequest, target string) error {
 	if at, err := os.Readlink(req.Device); err == nil && at == target {
 		return nil
 	}
+	if err := p.step("link the device"); err != nil {
+		return err
+	}
 	if err := os.Remove(req.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -250,6 +338,9 @@ func (p *Plugin) linkDevice(req volume.PersistentRequest, target string) error {
 
 // removeTarget removes what the driver has left of a publication: the driver removes the path itself, but some do not.
 func (p *Plugin) removeTarget(place volume.Place, block bool) error {
+	if err := p.step("remove the target"); err != nil {
+		return err
+	}
 	target := p.targetPath(place, block)
 	at := volume.Place{Dir: target}
 	if err := at.Unmount(); err != nil {
@@ -261,9 +352,7 @@ func (p *Plugin) removeTarget(place volume.Place, block bool) error {
 	if !block {
 		return nil
 	}
-	if err := os.Remove(place.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	// The link stays until the volume is unstaged: it may be all that shows that the pod had the volume.
 	return p.removeMap(place, filepath.Base(target))
 }
 
@@ -297,31 +386,37 @@ func (p *Plugin) unstage(ctx context.Context, r record, name string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
+	if err := p.step("remove the record of the stage"); err != nil {
+		return err
+	}
 	if !r.block {
 		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
 		return gone(os.Remove(filepath.Dir(path)))
 	}
 	_ = os.Remove(p.dir(devicesDir, publishDir, name))
-	dir := p.dir(devicesDir, name)
-	_ = os.Remove(filepath.Join(dir, mapDir))
-	_ = os.Remove(filepath.Join(dir, dataDir, dataFile))
-	_ = os.Remove(filepath.Join(dir, dataDir))
-	return gone(os.Remove(dir))
+	p.removeBlockDir(name)
+	return nil
 }
 
 func (p *Plugin) unstageAt(ctx context.Context, r record, path string) error {
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
-		return err
+		return logged("attacher.UnmountDevice failed to create newCsiDriverClient", err)
 	}
 	can, err := d.capabilities(ctx)
 	if err != nil {
 		return err
 	}
+	if err := p.step("unstage"); err != nil {
+		return err
+	}
 	if can.stage {
 		if err := d.unstage(ctx, r.Handle, path); err != nil {
-			return err
+			return logged("attacher.UnmountDevice failed", err)
 		}
+	}
+	if err := p.step("remove the stage"); err != nil {
+		return err
 	}
 	at := volume.Place{Dir: path}
 	if err := at.Unmount(); err != nil {
@@ -341,17 +436,19 @@ func gone(err error) error {
 // recordsBelow calls f with the record of each volume that is published or staged on the node.
 func (p *Plugin) recordsBelow(f func(r record)) error {
 	var errs []error
+	root := os.DirFS(p.rootDir) // the path of the root is no pattern
 	for _, pattern := range []string{
-		filepath.Join(p.rootDir, "pods", "*", "volumes", "kubernetes.io~csi", "*", dataFile),
-		p.dir("*", "*", dataFile),
-		p.dir(devicesDir, "*", dataDir, dataFile),
+		"pods/*/plugins/kubernetes.io~csi/*/" + dataFile,
+		"pods/*/volumes/kubernetes.io~csi/*/" + dataFile,
+		"plugins/" + Name + "/*/*/" + dataFile,
+		"plugins/" + Name + "/" + devicesDir + "/*/" + dataDir + "/" + dataFile,
 	} {
-		files, err := filepath.Glob(pattern)
+		files, err := fs.Glob(root, pattern)
 		if err != nil {
 			return err
 		}
 		for _, file := range files {
-			r, err := readRecord(file)
+			r, err := readRecord(filepath.Join(p.rootDir, file))
 			if err != nil {
 				errs = append(errs, err)
 			} else if r.Driver != "" && r.Mode != string(storagev1.VolumeLifecycleEphemeral) {

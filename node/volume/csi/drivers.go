@@ -23,12 +23,45 @@ type drivers struct {
 	byName map[string]*driver
 	// removed are the drivers that are to be removed from the cluster, unless they are registered again.
 	removed map[string]struct{}
+	// exhausted are the drivers that are asked again how many volumes the node can have, since it has too many.
+	exhausted map[string]struct{}
+	// publishing are the drivers that are being installed in the cluster or removed. The channel is closed at the end.
+	publishing map[string]chan struct{}
+	// closed means that run has returned: no driver is registered any more.
+	closed bool
 	// wake holds a token while run has something to do.
 	wake flow.Signal
 }
 
 func newDrivers(p *Plugin) *drivers {
-	return &drivers{plugin: p, byName: map[string]*driver{}, removed: map[string]struct{}{}, wake: flow.NewSignal()}
+	return &drivers{plugin: p, byName: map[string]*driver{}, removed: map[string]struct{}{},
+		exhausted: map[string]struct{}{}, publishing: map[string]chan struct{}{}, wake: flow.NewSignal()}
+}
+
+// publish waits until no other call installs or removes the driver, so that the cluster has the last state of it.
+func (d *drivers) publish(ctx context.Context, name string) (done func(), err error) {
+	for {
+		d.mu.Lock()
+		free, held := d.publishing[name]
+		if !held {
+			free = make(chan struct{})
+			d.publishing[name] = free
+		}
+		d.mu.Unlock()
+		if !held {
+			return func() {
+				d.mu.Lock()
+				delete(d.publishing, name)
+				d.mu.Unlock()
+				close(free)
+			}, nil
+		}
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // get returns a registered driver.
@@ -86,34 +119,56 @@ func (p *Plugin) Register(ctx context.Context, of plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	if err := p.install(ctx, d); err != nil {
+	if err := p.add(ctx, d); err != nil {
 		return errors.Join(fmt.Errorf("CSI driver %s: %w", of.Name, err), d.conn.Close())
 	}
-	p.drivers.mu.Lock()
-	earlier := p.drivers.byName[of.Name]
-	p.drivers.byName[of.Name] = d
-	p.drivers.mu.Unlock()
 	p.drivers.wake.Notify()
-	if earlier != nil {
-		_ = earlier.conn.Close()
-	}
 	p.registered(of.Name)
 	return nil
 }
 
-// install publishes what a driver reports of the node.
-func (p *Plugin) install(ctx context.Context, d *driver) error {
+// add publishes a driver and adds it to those that are registered.
+func (p *Plugin) add(ctx context.Context, d *driver) error {
+	report, err := p.report(ctx, d)
+	if err != nil {
+		return err
+	}
+	done, err := p.drivers.publish(ctx, d.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := p.cluster.Install(ctx, report); err != nil {
+		return err
+	}
+	p.drivers.mu.Lock()
+	earlier, closed := p.drivers.byName[d.Name], p.drivers.closed
+	if !closed {
+		p.drivers.byName[d.Name] = d
+	}
+	p.drivers.mu.Unlock()
+	if closed {
+		return errors.New("the agent ends")
+	}
+	if earlier != nil {
+		_ = earlier.conn.Close()
+	}
+	return nil
+}
+
+// report asks a driver for what it reports of the node.
+func (p *Plugin) report(ctx context.Context, d *driver) (report NodeDriver, err error) {
 	call, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	r, err := d.node.NodeGetInfo(call, &csipb.NodeGetInfoRequest{})
 	if err != nil {
-		return fmt.Errorf("its report of the node: %w", err)
+		return report, fmt.Errorf("its report of the node: %w", err)
 	}
 	if r.GetNodeId() == "" {
-		return errors.New("its report of the node has no node ID")
+		return report, errors.New("its report of the node has no node ID")
 	}
-	return p.cluster.Install(ctx, NodeDriver{Name: d.Name, NodeID: r.GetNodeId(),
-		MaxVolumes: r.GetMaxVolumesPerNode(), Topology: r.GetAccessibleTopology().GetSegments()})
+	return NodeDriver{Name: d.Name, NodeID: r.GetNodeId(), MaxVolumes: r.GetMaxVolumesPerNode(),
+		Topology: r.GetAccessibleTopology().GetSegments()}, nil
 }
 
 // Deregister implements [plugins.Handler].
@@ -150,6 +205,7 @@ func (d *drivers) run(ctx context.Context) error {
 			return nil
 		case <-d.wake:
 			d.uninstall(ctx)
+			d.updateExhausted(ctx)
 		case <-update:
 			update = nil
 			d.update(ctx, asked)
@@ -177,16 +233,70 @@ func (d *drivers) uninstall(ctx context.Context) {
 	d.mu.Lock()
 	removed := d.removed
 	d.removed = map[string]struct{}{}
-	for name := range d.byName {
-		delete(removed, name)
-	}
 	d.mu.Unlock()
 	for name := range removed {
-		if err := d.plugin.cluster.Uninstall(ctx, name); err != nil {
+		if err := d.uninstallOne(ctx, name); err != nil {
 			d.plugin.node.Logger().Error(err, "A CSI driver that has gone could not be removed from the CSINode object",
 				"driver", name)
 		}
 	}
+}
+
+// uninstallOne removes a driver, unless it is registered again.
+func (d *drivers) uninstallOne(ctx context.Context, name string) error {
+	done, err := d.publish(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := d.get(name); err == nil {
+		return nil
+	}
+	return d.plugin.cluster.Uninstall(ctx, name)
+}
+
+// exceeded has a driver asked again how many volumes the node can have.
+func (d *drivers) exceeded(name string) {
+	d.mu.Lock()
+	d.exhausted[name] = struct{}{}
+	d.mu.Unlock()
+	d.wake.Notify()
+}
+
+// updateExhausted asks the drivers again of which the node has too many volumes.
+func (d *drivers) updateExhausted(ctx context.Context) {
+	d.mu.Lock()
+	exhausted := d.exhausted
+	d.exhausted = map[string]struct{}{}
+	d.mu.Unlock()
+	for name := range exhausted {
+		if of, err := d.get(name); err == nil {
+			d.updateOne(ctx, of)
+		}
+	}
+}
+
+// updateOne publishes again what a driver reports, unless another one has been registered meanwhile.
+func (d *drivers) updateOne(ctx context.Context, of *driver) {
+	report, err := d.plugin.report(ctx, of)
+	if err == nil {
+		err = d.reinstall(ctx, of, report)
+	}
+	if now, _ := d.get(of.Name); err != nil && now == of {
+		d.plugin.node.Logger().Error(err, "How many volumes the node can have could not be updated", "driver", of.Name)
+	}
+}
+
+func (d *drivers) reinstall(ctx context.Context, of *driver, report NodeDriver) error {
+	done, err := d.publish(ctx, of.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if now, _ := d.get(of.Name); now != of {
+		return nil
+	}
+	return d.plugin.cluster.Install(ctx, report)
 }
 
 // update asks the drivers again how many volumes the node can have whose CSIDriver objects request that
@@ -212,15 +322,14 @@ func (d *drivers) update(ctx context.Context, asked map[string]time.Time) {
 		if asked[of.Name] = time.Now(); !ok {
 			continue // it was asked when it was registered
 		}
-		if err := d.plugin.install(ctx, of); err != nil {
-			d.plugin.node.Logger().Error(err, "How many volumes the node can have could not be updated", "driver", of.Name)
-		}
+		d.updateOne(ctx, of)
 	}
 }
 
 func (d *drivers) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.closed = true
 	for name, of := range d.byName {
 		_ = of.conn.Close()
 		delete(d.byName, name)

@@ -30,14 +30,16 @@ func (p *Plugin) unuse(name v1.UniqueVolumeName) {
 
 // readInUse reads the volumes that an earlier agent, or a kubelet, has left in use.
 func (p *Plugin) readInUse() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.recordsBelow(func(r record) { p.inUse[UniqueName(r.Driver, r.Handle)] = struct{}{} }); err != nil {
+	p.mu.Lock() // also while it reads: no volume goes meanwhile
+	err := p.recordsBelow(func(r record) { p.inUse[UniqueName(r.Driver, r.Handle)] = struct{}{} })
+	p.inUseRead = err == nil
+	p.mu.Unlock()
+	if err != nil {
 		p.node.Logger().Error(err, "Volumes of CSI drivers that are in use could not be read; "+
 			"the status of the node keeps those that it has until the next start")
 		return
 	}
-	p.inUseRead = true
+	p.node.NodeStatusChanged()
 }
 
 // VolumesInUse returns the volumes that the node uses, sorted: status.volumesInUse of the node object. A volume is in it

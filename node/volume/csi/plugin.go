@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +53,11 @@ type Plugin struct {
 	timeout time.Duration
 	node    lifecycle.Node
 	drivers *drivers
+	// before is called before each step that changes the disk, or is a call of a driver. Its error is that of the step.
+	// It is for tests; otherwise it is nil.
+	before func(step string) error
+	// dial connects to an endpoint. Tests in virtual time have one without a socket.
+	dial func(ctx context.Context, endpoint string) (net.Conn, error)
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -93,6 +102,9 @@ func New(cluster Cluster, rootDir string, opts Options) (*Plugin, error) {
 		inUse: map[v1.UniqueVolumeName]struct{}{}, attached: map[string]map[string]string{},
 		staged: map[string]struct{}{}, waiting: map[string]map[types.UID]struct{}{},
 		republished: map[types.UID]struct{}{}}
+	p.dial = func(ctx context.Context, endpoint string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", endpoint)
+	}
 	p.drivers = newDrivers(p)
 	return p, errors.Join(errs...)
 }
@@ -171,6 +183,10 @@ func (p *Plugin) Attach(ctx context.Context, req volume.PersistentRequest) error
 		p.mu.Unlock()
 		return nil
 	case status.AttachError != nil:
+		if codes.Code(ptr.Deref(status.AttachError.ErrorCode, 0)) == codes.ResourceExhausted && object != nil &&
+			object.Spec.NodeAllocatableUpdatePeriodSeconds != nil {
+			p.drivers.exceeded(src.Driver) // as in kubelet (VerifyExhaustedResource)
+		}
 		return errors.New(status.AttachError.Message)
 	}
 	return fmt.Errorf("volume %s is not attached for volume attachment %s", src.VolumeHandle, name)
@@ -202,7 +218,10 @@ func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error 
 	}
 	d, err := p.driverFor(req.Pod, req.Volume.Spec.CSI.Driver)
 	if err != nil {
-		return err
+		if req.Block {
+			return logged("blockMapper.SetUpDevice failed to get CSI client", err)
+		}
+		return logged("attacher.MountDevice failed to create newCsiDriverClient", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
@@ -221,19 +240,23 @@ func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error 
 	if err != nil {
 		return err
 	}
-	before, err := p.recordedAt(req)
+	before, err := p.recorded(req)
 	if err != nil {
 		return err
 	}
-	if err := p.record(req); err != nil {
-		return err
+	made, called := false, false
+	if err = p.record(req); err == nil {
+		made, err = p.makeStage(req)
 	}
-	made, err := p.makeStage(req)
 	if err == nil {
+		err = p.step("stage")
+	}
+	if err == nil {
+		called = true
 		err = d.stage(ctx, can, req, p.stagePath(req), p.publishContext(key), secrets)
 	}
 	if err != nil {
-		if isFinal(err) { // nothing is staged, so that the end of the pod needs no driver
+		if !called || isFinal(err) { // nothing is staged, so that the end of the pod needs no driver
 			if made {
 				p.removeStage(req)
 			}
@@ -262,7 +285,10 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	}
 	d, err := p.driverFor(req.Pod, src.Driver)
 	if err != nil {
-		return none, err
+		if req.Block {
+			return none, logged("blockMapper.MapPodDevice failed to get CSI client", err)
+		}
+		return none, logged("mounter.SetUpAt failed to get CSI client", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
@@ -271,7 +297,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		return none, err
 	}
 	call := publication{attributes: src.VolumeAttributes, context: p.publishContext(p.Key(req.Volume)),
-		readOnly: req.ReadOnly || req.Inline && src.ReadOnly}
+		readOnly: req.ReadOnly}
 	if call.secrets, err = p.secrets(ctx, src.NodePublishSecretRef, "NodePublishSecretRef"); err != nil {
 		return none, err
 	}
@@ -281,18 +307,23 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	if can.stage && !req.Inline {
 		call.staging = p.stagePath(req)
 	}
-	before, err := p.recordedAt(req)
-	if err == nil {
-		err = p.record(req)
-	}
-	if err == nil {
-		call.target, err = p.makeTarget(req)
-	}
+	before, err := p.recorded(req)
 	if err != nil {
 		return none, err
 	}
-	if err := d.publish(ctx, can, req, call); err != nil {
-		if isFinal(err) && !before {
+	called := false
+	if err = p.record(req); err == nil {
+		call.target, err = p.makeTarget(req)
+	}
+	if err == nil {
+		err = p.step("publish")
+	}
+	if err == nil {
+		called = true
+		err = d.publish(ctx, can, req, call)
+	}
+	if err != nil {
+		if !before && (!called || isFinal(err)) {
 			p.removeRecord(req)
 		}
 		return none, err
@@ -313,45 +344,92 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 
 // Unpublish implements [volume.PersistentPlugin].
 func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) error {
+	p.forgetPod(req)
 	r, err := p.read(req.Place)
-	if err != nil || r.Driver == "" {
+	if err != nil || r.Driver == "" { // the driver was not called
 		return err
 	}
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
+		return logged("Unmounter.TearDownAt failed to get CSI client", err)
+	}
+	if err := p.step("unpublish"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	if err := d.unpublish(ctx, r.Handle, p.targetPath(req.Place, r.block)); err != nil {
-		return err
+		return logged("Unmounter.TearDownAt failed", err)
 	}
-	p.mu.Lock()
-	delete(p.republished, req.Pod.UID)
-	p.mu.Unlock()
 	return p.removeTarget(req.Place, r.block)
 }
 
 // Unstage implements [volume.PersistentPlugin].
 func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error {
 	r, err := p.read(req.Place)
-	if err != nil || r.Driver == "" {
+	if err == nil && r.Driver == "" {
+		r, err = p.readShared(req.Place, req.Key)
+	}
+	if err != nil {
 		return err
 	}
-	if r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
+	p.mu.Lock()
+	delete(p.staged, req.Key) // first: the driver may do its work and not answer
+	p.mu.Unlock()
+	if r.Driver == "" { // it was not staged, but it may be declared to be in use
+		r.Driver, r.Handle, _ = strings.Cut(req.Key, separator)
+	} else if r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
 		ctx, cancel := context.WithTimeout(ctx, p.timeout)
 		defer cancel()
 		if err := p.unstage(ctx, r, filepath.Base(req.Dir)); err != nil {
 			return err
 		}
 	}
+	// Before the volume is not in use any more: what Run finds on disk is.
+	for _, dir := range []string{req.Dir, req.StateDir} {
+		if err := p.step("remove a record of the pod"); err != nil {
+			return err
+		}
+		if err := gone(os.Remove(filepath.Join(dir, dataFile))); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
-	delete(p.staged, req.Key)
 	delete(p.attached, req.Key)
 	p.mu.Unlock()
 	p.cluster.Forget(AttachmentName(r.Handle, r.Driver, p.node.NodeName()))
 	p.unuse(UniqueName(r.Driver, r.Handle))
 	return nil
+}
+
+// MeasuredName implements [volume.PersistentPlugin]. The name has that of the driver, as in kubelet
+// (GetFullQualifiedPluginNameForVolume).
+func (*Plugin) MeasuredName(key string) string {
+	driver, _, _ := strings.Cut(key, separator)
+	return Name + ":" + driver
+}
+
+// logged returns an error with kubelet's text for the step that has failed.
+func logged(step string, err error) error { return fmt.Errorf("%s: %s: %w", Name, step, err) }
+
+// forgetPod drops what is kept in memory for a pod that ends.
+func (p *Plugin) forgetPod(req volume.UnpublishRequest) {
+	driver, _, _ := strings.Cut(req.Key, separator)
+	uid := types.UID(uidOf(req.Place))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.republished, uid)
+	delete(p.waiting[driver], uid)
+	if len(p.waiting[driver]) == 0 {
+		delete(p.waiting, driver)
+	}
+}
+
+func (p *Plugin) step(name string) error {
+	if p.before == nil {
+		return nil
+	}
+	return p.before(name)
 }
 
 // driverFor returns a registered driver. If there is none, the pod is synced when there is.

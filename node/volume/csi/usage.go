@@ -2,9 +2,13 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -17,6 +21,9 @@ func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1al
 	r, err := p.read(place)
 	if err != nil {
 		return stats, err
+	}
+	if r.Driver == "" {
+		return stats, fs.ErrNotExist
 	}
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
@@ -83,10 +90,22 @@ func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) (reso
 	}
 	answer, err := d.node.NodeExpandVolume(ctx, call)
 	if err != nil {
-		return want, fmt.Errorf("failed to expand the volume: %w", err)
+		return want, fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", classified(err))
 	}
 	if bytes := answer.GetCapacityBytes(); bytes > 0 {
 		return *resource.NewQuantity(bytes, resource.BinarySI), nil
 	}
 	return want, nil
+}
+
+// classified returns the error of NodeExpandVolume as one that says whether another attempt is useful (kubelet:
+// isInfeasibleError, inUseError).
+func classified(err error) error {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+		return errors.Join(err, volume.ErrInfeasible)
+	case codes.FailedPrecondition:
+		return errors.Join(err, volume.ErrInUse)
+	}
+	return err
 }

@@ -39,8 +39,11 @@ type Factory struct {
 type PersistentFactory struct {
 	// New returns the plugin as it is after a start of the agent, as [Factory].New does.
 	New func(t *testing.T) volume.PersistentPlugin
-	// Volume is a persistent volume that the plugin supports. The pods of a test share it.
+	// Volume is a persistent volume that the plugin supports. The pods of a test share it, as a device if its mode is
+	// Block.
 	Volume *v1.PersistentVolume
+	// Inline is a volume in the spec of a pod that the plugin supports, in place of Volume.
+	Inline *v1.Volume
 	// Pod is that of [Factory].
 	Pod *v1.Pod
 }
@@ -66,23 +69,34 @@ func Suite(t *testing.T, f Factory) {
 	})
 }
 
-// PersistentSuite is [Suite] for a plugin of persistent volumes. The pods have claims of the volume.
+// PersistentSuite is [Suite] for a plugin of persistent volumes. The pods have claims of the volume, or the volume itself
+// if it is inline.
 func PersistentSuite(t *testing.T, f PersistentFactory) {
 	suite(t, func(t *testing.T) *env {
 		e := &env{T: t, factory: Factory{Pod: f.Pod, Volume: v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}
+		if f.Inline != nil {
+			e.factory.Volume = *f.Inline
+		} else {
+			e.device = f.Volume.Spec.VolumeMode != nil && *f.Volume.Spec.VolumeMode == v1.PersistentVolumeBlock
+		}
 		var plugin volume.PersistentPlugin
 		e.newManager = func() (*volume.Reconciler, error) {
 			plugin = f.New(t)
 			e.plugin = plugin
 			return volume.New(volume.Options{Persistent: []volume.PersistentPlugin{plugin},
-				Sources: volume.Sources{Claims: bound{f.Volume}}})
+				Sources: volume.Sources{Claims: bound{volume: f.Volume}}})
 		}
-		e.volumeName = f.Volume.Name
-		e.supports = func() bool { return plugin.Supports(f.Volume) }
+		if f.Inline != nil {
+			e.volumeName = f.Inline.Name
+			e.supports = func() bool { return plugin.Inline(e.pod("web"), f.Inline) != nil }
+		} else {
+			e.volumeName = f.Volume.Name
+			e.supports = func() bool { return plugin.Supports(f.Volume) }
+		}
 		e.takeDown = func(place volume.Place) error {
 			key, err := plugin.Find(place)
-			if err != nil {
+			if err != nil || key == "" { // nothing needs the plugin
 				return err
 			}
 			req := volume.UnpublishRequest{Pod: ref("web"), Key: key, Place: place}
@@ -99,7 +113,10 @@ func PersistentSuite(t *testing.T, f PersistentFactory) {
 }
 
 // bound has a claim for each name, which is bound to the volume.
-type bound struct{ volume *v1.PersistentVolume }
+type bound struct {
+	volume.ClaimBase
+	volume *v1.PersistentVolume
+}
 
 func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	claim := &v1.PersistentVolumeClaim{}
@@ -162,6 +179,8 @@ type env struct {
 	// volumeName is the name of the volume in paths.
 	volumeName string
 	supports   func() bool
+	// device means that the pods use the volume as a device.
+	device bool
 	// takeDown takes the volume of pod "web" down, without the manager.
 	takeDown func(place volume.Place) error
 }
@@ -190,6 +209,10 @@ func (e *env) pod(name string) *v1.Pod {
 		pod.Spec.Containers = []v1.Container{{Name: "main"}}
 	}
 	main := &pod.Spec.Containers[0]
+	if e.device {
+		main.VolumeDevices = append(main.VolumeDevices, v1.VolumeDevice{Name: e.factory.Volume.Name, DevicePath: "/dev/volume"})
+		return pod
+	}
 	main.VolumeMounts = append(main.VolumeMounts, v1.VolumeMount{Name: e.factory.Volume.Name, MountPath: "/volume"})
 	return pod
 }

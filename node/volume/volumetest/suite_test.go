@@ -58,6 +58,7 @@ func TestImage(t *testing.T) {
 
 // claims has one claim, which is bound to a directory of the host.
 type claims struct {
+	volume.ClaimBase
 	path    string
 	options []string
 }
@@ -89,7 +90,7 @@ func TestClaimWithMountOptions(t *testing.T) {
 }
 
 func testClaim(t *testing.T, options []string) {
-	src := volume.Sources{Claims: claims{t.TempDir(), options}}
+	src := volume.Sources{Claims: claims{path: t.TempDir(), options: options}}
 	volumetest.Suite(t, volumetest.Factory{
 		New: func(*testing.T) volume.Plugin { return volume.Claim{Sources: src} },
 		Volume: v1.Volume{Name: "v",
