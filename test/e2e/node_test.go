@@ -38,7 +38,12 @@ type nodeSuite struct {
 // newNodeSuite makes a control plane and an agent that is not started.
 func newNodeSuite(t *testing.T, options AgentOptions) *nodeSuite {
 	t.Helper()
-	c := NewCluster(t)
+	return newNodeSuiteOn(t, NewCluster(t), options)
+}
+
+// newNodeSuiteOn is newNodeSuite on a cluster.
+func newNodeSuiteOn(t *testing.T, c *Cluster, options AgentOptions) *nodeSuite {
+	t.Helper()
 	s := &nodeSuite{Cluster: c, plane: NewControlPlane(t, c.Net)}
 	c.Preload(t, "pause:1", "busybox:1", "busybox:2")
 	if options.Kubeconfig == "" {

@@ -92,6 +92,14 @@ func (d *CSIDriver) Start(t testing.TB, flags ...string) {
 	})
 }
 
+// Stop ends the driver with SIGTERM, so that it removes its sockets, and waits for its end.
+func (d *CSIDriver) Stop(t testing.TB) {
+	t.Helper()
+	if err := d.process.stop(syscall.SIGTERM, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Kill kills the driver and waits for its end.
 func (d *CSIDriver) Kill(t testing.TB) {
 	t.Helper()
