@@ -13,8 +13,25 @@ import (
 )
 
 // SubPath implements [Manager]. Missing directories are made with the mode of
-// the volume's own, except in a read-only volume that is not one of files, as a claim can have it.
-func (m *Reconciler) SubPath(_ context.Context, req runtime.SubPath) (string, error) {
+// the volume's own, except in a read-only volume that is not one of files, as a claim can have it. A volume that does not
+// answer delays SubPath until ctx ends.
+func (m *Reconciler) SubPath(ctx context.Context, req runtime.SubPath) (string, error) {
+	if hasFiles(req) { // which the agent has written
+		return m.subPath(ctx, req)
+	}
+	found := make(chan string, 1) // of one, so that a call that stays behind ends
+	err := m.checks.do(ctx, req.Volume.HostPath, func(ctx context.Context) error {
+		path, err := m.subPath(ctx, req)
+		found <- path
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return <-found, nil
+}
+
+func (m *Reconciler) subPath(ctx context.Context, req runtime.SubPath) (string, error) {
 	where := fmt.Sprintf("pod %s: container %s: sub-path %q of volume %q", req.Pod, req.Container,
 		req.Path, req.VolumeName)
 	if !filepath.IsLocal(req.Path) {
@@ -26,6 +43,9 @@ func (m *Reconciler) SubPath(_ context.Context, req runtime.SubPath) (string, er
 		return "", fmt.Errorf("%s: %w", where, err)
 	}
 	defer func() { _ = f.Close() }()
+	if ctx.Err() != nil { // the call was left behind, and the pod may be gone
+		return "", context.Cause(ctx)
+	}
 	target := filepath.Join(req.Dir, subPathsDir, req.VolumeName, req.Container, strconv.Itoa(req.Index))
 	path, err := bindOpened(f, target, m.before)
 	if errors.Is(err, syscall.EPERM) { // the agent may not mount
