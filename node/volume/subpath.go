@@ -7,16 +7,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // SubPath implements [Manager]. Missing directories are made with the mode of
-// the volume's own, except in a read-only volume that is not one of files, as a claim can have it. A volume that does not
-// answer delays SubPath until ctx ends.
+// the volume's own, except in a read-only volume that is not one of files, as a claim can have it. A volume of a
+// [PersistentPlugin] that does not answer delays SubPath until ctx ends.
 func (m *Reconciler) SubPath(ctx context.Context, req runtime.SubPath) (string, error) {
-	if hasFiles(req) { // which the agent has written
+	if !m.isPersistent(req) {
 		return m.subPath(ctx, req)
 	}
 	found := make(chan string, 1) // of one, so that a call that stays behind ends
@@ -29,6 +30,15 @@ func (m *Reconciler) SubPath(ctx context.Context, req runtime.SubPath) (string, 
 		return "", err
 	}
 	return <-found, nil
+}
+
+// isPersistent reports whether a [PersistentPlugin] has set up the volume in the directory of the pod.
+func (m *Reconciler) isPersistent(req runtime.SubPath) bool {
+	return slices.ContainsFunc(m.plugins, func(p Plugin) bool {
+		_, ok := p.(ofPlugin)
+		return ok && strings.HasPrefix(req.Volume.HostPath,
+			filepath.Dir(PlaceOf(req.Dir, p.Name(), req.VolumeName).Dir)+"/")
+	})
 }
 
 func (m *Reconciler) subPath(ctx context.Context, req runtime.SubPath) (string, error) {
