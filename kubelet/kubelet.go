@@ -187,6 +187,11 @@ func (k *Kubelet) compose(ctx context.Context) error {
 			return err
 		}
 	}
+	if has(Storage) {
+		if err := addMounted(&opts, s, log); err != nil {
+			return err
+		}
+	}
 	if tracer != nil {
 		wrapSyncer(&opts, tracer)
 	}

@@ -184,7 +184,7 @@ const (
 	Shutdown Capability = "shutdown"
 	// Stats are the usages of the node and of pods.
 	Stats Capability = "stats"
-	// Storage are volumes of CSI drivers. Without it, pods with such volumes wait.
+	// Storage are volumes of CSI drivers, of NFS servers and on local disks. Without it, pods with such volumes wait.
 	Storage Capability = "storage"
 	// Users are users of a pod's own (hostUsers: false).
 	Users Capability = "users"

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -56,4 +57,19 @@ func HasSELinux() bool {
 	}
 	label, err := os.ReadFile("/proc/self/attr/current")
 	return err == nil && string(bytes.TrimRight(label, "\x00\n ")) != "kernel"
+}
+
+// MayMount reports whether this process may mount file systems on disks and of servers: it has CAP_SYS_ADMIN in the
+// initial user namespace.
+func MayMount() bool {
+	status, err := os.ReadFile("/proc/self/status")
+	return err != nil || HasAdmin(string(status)) && !InUserNamespace()
+}
+
+// HasAdmin reports whether a file /proc/<pid>/status has CAP_SYS_ADMIN in its effective capabilities.
+func HasAdmin(status string) bool {
+	_, rest, _ := strings.Cut(status, "\nCapEff:")
+	line, _, _ := strings.Cut(rest, "\n")
+	caps, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && caps&(1<<unix.CAP_SYS_ADMIN) != 0
 }

@@ -26,3 +26,15 @@ func TestFacts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimSpace(string(release)), machine.KernelRelease())
 }
+
+func TestMayMount(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tx\nCapPrm:\t0\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n":    true,
+		"Name:\tx\nCapEff:\t0000000000200000\n":                            true,
+		"Name:\tx\nCapEff:\t00000000a80425fb\nCapBnd:\t000001ffffffffff\n": false,
+		"": false,
+	} {
+		assert.Equal(t, want, machine.HasAdmin(status), status)
+	}
+	assert.False(t, machine.MayMount() && machine.InUserNamespace())
+}

@@ -18,3 +18,6 @@ func HasAppArmor() bool { return false }
 
 // HasSELinux returns false.
 func HasSELinux() bool { return false }
+
+// MayMount reports whether this process may mount file systems on disks and of servers.
+func MayMount() bool { return false }

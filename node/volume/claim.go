@@ -321,7 +321,11 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 	if bound.Block, err = checkMode(pv, pod, v.Name); err != nil {
 		return bound, nil, err
 	}
-	if plugin := p.persistent.pluginOf(pv); plugin != nil {
+	plugin, err := p.pluginOf(ctx, pv)
+	if err != nil {
+		return bound, nil, err
+	}
+	if plugin != nil {
 		bound.readFor(plugin, pv)
 		return bound, pv, nil
 	}
@@ -329,6 +333,22 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 		return bound, nil, unsupported(pv.Name, "persistent volume of mode Block")
 	}
 	return bound, pv, bound.read(pv)
+}
+
+// pluginOf returns the plugin of a persistent volume, or nil. A plugin may read what is at the path of a local volume.
+func (p Claim) pluginOf(ctx context.Context, pv *v1.PersistentVolume) (PersistentPlugin, error) {
+	if pv.Spec.Local == nil || p.persistent == nil {
+		return p.persistent.pluginOf(pv), nil
+	}
+	found := make(chan PersistentPlugin, 1) // of one, so that a call that stays behind ends
+	err := p.checks.do(ctx, pv.Spec.Local.Path, func(context.Context) error {
+		found <- p.persistent.pluginOf(pv)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-found, nil
 }
 
 // readFor reads what is remembered of a volume that a plugin sets up.

@@ -17,14 +17,18 @@ import (
 // publication, and unstaged after its last one.
 //
 // Each method is idempotent: it is called again after an error, after a restart of the agent, and if the agent ended in
-// the middle of it. Calls for one [PersistentPlugin.Key] never overlap; calls for different keys do. What is on disk is
-// the state. A panic becomes an error. Embed [PersistentBase], so that methods added later do not break the plugin.
+// the middle of it. Calls for one [PersistentPlugin.Key] never overlap, and if [PersistentPlugin.PerPod], those for one
+// place; all other calls do. What is on disk is the state. A panic becomes an error. Embed [PersistentBase], so that methods added later do not break the plugin.
 // Package volumetest tests implementations.
 type PersistentPlugin interface {
 	// Name is the plugin's name, a qualified name such as "example.com/nfs", which no [Plugin] has. It must stay the
 	// same over restarts of the agent.
 	Name() string
-	// Supports reports whether the plugin sets up the persistent volume. It does not block.
+	// PerPod reports that pods share nothing of a volume. Stage and Unstage are not called, and a call for one pod, which
+	// may wait for a server, does not delay those for others.
+	PerPod() bool
+	// Supports reports whether the plugin sets up the persistent volume. It does not block, but may read what is at the
+	// path of a volume of the type local.
 	Supports(pv *v1.PersistentVolume) bool
 	// Inline returns a persistent volume for a volume in the spec of a pod if the plugin supports its type, and nil
 	// otherwise. It has the name of the volume. It does not block.
@@ -101,6 +105,9 @@ type Published struct {
 // PersistentBase is a [PersistentPlugin] without staging, for volumes that are mounted for each pod. It supports no
 // volume and publishes none: Name, Supports and Publish are the plugin's own.
 type PersistentBase struct{}
+
+// PerPod implements [PersistentPlugin]. It returns false.
+func (PersistentBase) PerPod() bool { return false }
 
 // Inline implements [PersistentPlugin]. It returns nil.
 func (PersistentBase) Inline(*v1.Pod, *v1.Volume) *v1.PersistentVolume { return nil }

@@ -62,11 +62,19 @@ func (s *persistentVolumes) pluginOf(pv *v1.PersistentVolume) PersistentPlugin {
 // keyOf distinguishes the keys of plugins.
 func keyOf(p PersistentPlugin, key string) string { return p.Name() + " " + key }
 
+// lockOf returns the name of the lock for calls of the plugin.
+func lockOf(p PersistentPlugin, key string, place Place) string {
+	if p.PerPod() {
+		return place.StateDir
+	}
+	return key
+}
+
 // setUp makes the volume ready for the pod.
 func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	req PersistentRequest) (ready runtime.Volume, err error) {
 	key := keyOf(p, p.Key(req.Volume))
-	unlock, err := s.locks.lockKey(ctx, key)
+	unlock, err := s.locks.lockKey(ctx, lockOf(p, key, req.Place))
 	if err != nil {
 		return ready, &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block,
 			err: fmt.Errorf("another pod sets up the volume: %w", err)}
@@ -79,7 +87,7 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	if found && !published.Again {
 		return published.Volume, nil
 	}
-	if err := s.use(key, req); err != nil {
+	if err := s.use(ctx, p, key, req); err != nil {
 		return ready, err
 	}
 	published, err = s.publish(ctx, p, req)
@@ -100,8 +108,15 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 }
 
 // use makes the pod a user of the volume, if it may be one.
-func (s *persistentVolumes) use(key string, req PersistentRequest) error {
+func (s *persistentVolumes) use(ctx context.Context, p PersistentPlugin, key string, req PersistentRequest) error {
 	pod := req.podDir()
+	if p.PerPod() { // no other lock is held for the key
+		unlock, err := s.locks.lockKey(ctx, key)
+		if err != nil {
+			return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
+		}
+		defer unlock()
+	}
 	if modes := req.Volume.Spec.AccessModes; len(modes) == 1 && modes[0] == v1.ReadWriteOncePod {
 		// As in kubelet, but the other pod counts until its volume is unstaged.
 		users, err := s.usersOf(filepath.Dir(pod), key)
@@ -167,7 +182,12 @@ func (s *persistentVolumes) publish(ctx context.Context, p PersistentPlugin,
 		do   func() error
 	}{
 		{"WaitForAttach", func() error { return p.Attach(ctx, req) }},
-		{"MountDevice", func() error { return p.Stage(ctx, req) }},
+		{"MountDevice", func() error {
+			if p.PerPod() {
+				return nil
+			}
+			return p.Stage(ctx, req)
+		}},
 		{"SetUp", func() (err error) {
 			published, err = p.Publish(ctx, req)
 			if err == nil && published.OfGroup && !req.Block {
@@ -234,7 +254,7 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 		found = strings.TrimPrefix(key, keyOf(p, ""))
 	}
 	measureAs(ctx, p, found)
-	unlock, err := s.locks.lockKey(ctx, key)
+	unlock, err := s.locks.lockKey(ctx, lockOf(p, key, req.Place))
 	if err != nil {
 		return fmt.Errorf("another pod sets up the volume: %w", err)
 	}
@@ -251,6 +271,10 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	}
 	if err := req.Unmount(); err != nil {
 		return err
+	}
+	if p.PerPod() {
+		s.remove(key, req.StateDir)
+		return nil
 	}
 	users, err := s.usersOf(filepath.Dir(req.podDir()), key)
 	if err != nil {

@@ -61,6 +61,8 @@ type Reconciler struct {
 	stateless map[string]bool
 	observer  runtime.Observer
 	before    steps
+	// checks are the calls for paths that may not answer.
+	checks *pathChecks
 	// swapChecked is true when the first volumes are set up.
 	swapChecked atomic.Bool
 	maySwap     func() bool
@@ -72,10 +74,10 @@ var _ Manager = (*Reconciler)(nil)
 // qualified name, or has the name of another.
 func New(opts Options) (*Reconciler, error) {
 	opts.Observer, _ = opts.Queued()
-	plugins, stateless := slices.Clone(opts.Plugins), map[string]bool{}
+	plugins, stateless, checks := slices.Clone(opts.Plugins), map[string]bool{}, newPathChecks()
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
-		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), newPathChecks(), opts.Event
+		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), checks, opts.Event
 		src.owners, src.onlyOncePod, src.measure = opts.FileOwners, opts.OnlyOncePod, opts.Measure
 		var once sync.Once
 		src.onDisk = func(err error) {
@@ -133,7 +135,8 @@ func New(opts Options) (*Reconciler, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &Reconciler{
-		plugins: plugins, stateless: stateless, observer: opts.Observer, before: opts.before, maySwap: memoryMaySwap,
+		plugins: plugins, stateless: stateless, observer: opts.Observer, before: opts.before, checks: checks,
+		maySwap: memoryMaySwap,
 	}, nil
 }
 

@@ -381,6 +381,9 @@ func removeTree(ctx context.Context, path string) error {
 				_, err = unix.Seek(t.fd, 0, unix.SEEK_SET)
 			} else if more, err = t.up(); err == nil && !more {
 				return unix.Rmdir(path)
+			} else {
+				// Before Linux 6.6, offsets in a tmpfs are numbers of entries, which others have after a removal.
+				again = true
 			}
 		}
 		if err != nil {

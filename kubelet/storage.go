@@ -1,0 +1,62 @@
+package kubelet
+
+import (
+	"slices"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kubeletkit/kubeletkit"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/node/plugins"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/local"
+	"github.com/kubeletkit/kubeletkit/node/volume/nfs"
+)
+
+// hasDrivers reports whether pods can have volumes of CSI drivers: they are objects of a cluster, and the embedded
+// runtime has no mounts.
+func hasDrivers(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
+
+// newStorage adds the plugin of volumes of CSI drivers, which are plugins of the node.
+func newStorage(opts *kubeletkit.Options, s *config.Settings, joins *member) (*csi.Plugin, error) {
+	p, err := csi.New(joins.Storage(), s.RootDir, csi.Options{})
+	if err != nil {
+		return nil, err
+	}
+	opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
+	opts.Join = append(opts.Join, p)
+	return p, nil
+}
+
+// handleStorage adds the handler of CSI drivers. p may be nil.
+func handleStorage(handlers map[string]plugins.Handler, p *csi.Plugin) {
+	if p != nil {
+		handlers[plugins.TypeCSI] = p
+	}
+}
+
+// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on local disks.
+// One of the embedder with the name of such a plugin replaces it. The embedded runtime has no mounts.
+func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) error {
+	if s.Embedded {
+		return nil
+	}
+	servers, err := nfs.New(nfs.Options{Logger: log.WithName("nfs")})
+	if err != nil {
+		return err
+	}
+	disks, err := local.New(s.RootDir, local.Options{})
+	if err != nil {
+		return err
+	}
+	for _, p := range []volume.PersistentPlugin{servers, disks} {
+		same := func(name string) bool { return name == p.Name() }
+		if slices.ContainsFunc(opts.Volumes.Persistent, func(p volume.PersistentPlugin) bool { return p != nil && same(p.Name()) }) ||
+			slices.ContainsFunc(opts.Volumes.Plugins, func(p volume.Plugin) bool { return p != nil && same(p.Name()) }) {
+			continue
+		}
+		opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
+	}
+	return nil
+}
