@@ -155,6 +155,10 @@ func (claims) Claim(_ context.Context, namespace, name string) (*v1.PersistentVo
 	return claim, nil
 }
 
+func (c claims) UpdateStatus(_ context.Context, old, _ *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	return old, volume.ErrUnsupported
+}
+
 func (c claims) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	pv := c[name].DeepCopy()
 	pv.Spec.ClaimRef = &v1.ObjectReference{UID: types.UID(name)}
