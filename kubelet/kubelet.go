@@ -32,6 +32,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/podsapi"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/intree"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -217,6 +218,9 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	if joins != nil {
 		if err := joins.Configure(&opts); err != nil {
 			return err
+		}
+		if withDrivers {
+			opts.API.Claims = intree.Claims(opts.API.Claims)
 		}
 	}
 	if has(Users) {

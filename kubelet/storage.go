@@ -10,6 +10,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/intree"
 	"github.com/kubeletkit/kubeletkit/node/volume/local"
 	"github.com/kubeletkit/kubeletkit/node/volume/nfs"
 )
@@ -24,7 +25,7 @@ func newStorage(opts *kubeletkit.Options, s *config.Settings, joins *member) (*c
 	if err != nil {
 		return nil, err
 	}
-	opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
+	opts.Volumes.Persistent = append(opts.Volumes.Persistent, intree.Wrap(p))
 	opts.Join = append(opts.Join, p)
 	return p, nil
 }

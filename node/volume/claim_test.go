@@ -145,7 +145,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 			pod:   asDevice, unsupported: true,
 			want: unprocessed +
 				`failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
-				"persistent volume of mode Block; use another type, or a node that has a plugin for it",
+				"persistent volume of mode Block; block devices need the plugin for them, and a runtime with mounts",
 		},
 		"other type": {
 			spoil: func(b *bindings) {
@@ -153,7 +153,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 			}, unsupported: true,
 			want: unprocessed +
 				`failed to get Plugin from volumeSpec for volume "pv" err=no volume plugin matched: volume type not supported: ` +
-				"persistent volume of type nfs; use another type, or a node that has a plugin for it",
+				"persistent volume of type nfs; volumes of NFS servers need the plugin for them, and a runtime with mounts",
 		},
 		"leads up": {
 			spoil: func(b *bindings) { b.pv.Spec.Local.Path = "/a/../../b" },
@@ -216,7 +216,7 @@ func TestFailedMounts(t *testing.T) {
 		"Unable to attach or mount volumes: unmounted volumes=[again host nfs z], unattached volumes=[], failed to " +
 			"process volumes=[again nfs z]: " +
 			`error processing PVC default/gone: failed to fetch PVC from API server: persistentvolumeclaims "gone" not found; ` +
-			`failed to get Plugin from volumeSpec for volume "nfs" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`,
+			`failed to get Plugin from volumeSpec for volume "nfs" err=no volume plugin matched: volume type not supported: nfs; volumes of NFS servers need the plugin for them, and a runtime with mounts`,
 		`MountVolume.SetUp failed for volume "host" : hostPath type check failed: /no/such is not a directory`,
 	}, volume.FailedMounts(p, ready, err))
 	assert.Contains(t, ready, "data")
@@ -377,4 +377,29 @@ func TestLocalVolumeOfTwoPods(t *testing.T) {
 	setUp(of("u4", 2004))
 	assert.Equal(t, int64(2004), group(), "no other pod has it any more")
 	assert.Len(t, events, 1)
+}
+
+// A type that is not supported is named, with what to do.
+func TestUnsupportedTypesHaveAdvice(t *testing.T) {
+	m := newManager(t)
+	for part, source := range map[string]v1.VolumeSource{
+		"awsElasticBlockStore; volumes of CSI drivers need a node of a cluster": {
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}},
+		"iscsi; use a CSI driver for it, or a node with a kubelet":                 {ISCSI: &v1.ISCSIVolumeSource{}},
+		"fc; use a CSI driver for it, or a node with a kubelet":                    {FC: &v1.FCVolumeSource{}},
+		"rbd; Kubernetes has removed the type; use the CSI driver of Ceph":         {RBD: &v1.RBDVolumeSource{}},
+		"cephfs; Kubernetes has removed the type; use the CSI driver of Ceph":      {CephFS: &v1.CephFSVolumeSource{}},
+		"glusterfs; Kubernetes has removed the type; use a CSI driver, or an NFS":  {Glusterfs: &v1.GlusterfsVolumeSource{}},
+		"storageos; Kubernetes has removed the type; use a CSI driver":             {StorageOS: &v1.StorageOSVolumeSource{}},
+		"scaleIO; Kubernetes has removed the type; use a CSI driver":               {ScaleIO: &v1.ScaleIOVolumeSource{}},
+		"quobyte; Kubernetes has removed the type; use a CSI driver":               {Quobyte: &v1.QuobyteVolumeSource{}},
+		"flocker; Kubernetes has removed the type; use a CSI driver":               {Flocker: &v1.FlockerVolumeSource{}},
+		"photonPersistentDisk; Kubernetes has removed the type; use a CSI driver":  {PhotonPersistentDisk: &v1.PhotonPersistentDiskVolumeSource{}},
+		"gitRepo; the type is disabled in Kubernetes; use an emptyDir and an init": {GitRepo: &v1.GitRepoVolumeSource{}},
+		"flexVolume; the type is deprecated in Kubernetes; use a CSI driver, or":   {FlexVolume: &v1.FlexVolumeSource{}},
+	} {
+		_, err := m.SetUp(t.Context(), pod(v1.Volume{Name: "v", VolumeSource: source}), t.TempDir())
+		require.ErrorIs(t, err, volume.ErrUnsupported)
+		require.ErrorContains(t, err, part)
+	}
 }

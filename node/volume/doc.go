@@ -15,8 +15,9 @@
 // exists as long as the pod, on disk or in memory; for its size limit see [Reconciler.Exceeded].
 // [ConfigMap], [Secret], [DownwardAPI] and [Projected] are files with the content of [Sources].
 // [Claim] is a persistent volume: a directory of the host, or one of a [PersistentPlugin]. The runtime mounts [Image]
-// volumes. A volume of any other type is an error that names it. Its pod does not start; other
-// pods do.
+// volumes. Packages csi, csi/intree, nfs and local have plugins for other types. A volume of a type
+// that no plugin supports is an error that names it, and says what to do. Its pod does not start;
+// other pods do.
 //
 // # Files from objects
 //

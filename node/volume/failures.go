@@ -59,8 +59,34 @@ func (e *processError) Unwrap() error { return e.err }
 // its text is kubelet's (AddPodToVolume).
 func unsupported(name, typ string) error {
 	return &processError{fmt.Errorf("failed to get Plugin from volumeSpec for volume %q err=no volume plugin "+
-		"matched: %w: %s; use another type, or a node that has a plugin for it",
-		name, ErrUnsupported, typ)}
+		"matched: %w: %s; %s",
+		name, ErrUnsupported, typ, advice(typ[strings.LastIndexByte(typ, ' ')+1:]))}
+}
+
+// advice returns what to do about a volume of a type, as the API names it, that no plugin supports.
+func advice(typ string) string {
+	switch typ {
+	case "awsElasticBlockStore", "azureDisk", "azureFile", "cinder", "csi", "gcePersistentDisk", "portworxVolume",
+		"vsphereVolume":
+		return "volumes of CSI drivers need a node of a cluster, with the plugin for them"
+	case "nfs":
+		return "volumes of NFS servers need the plugin for them, and a runtime with mounts"
+	case "Block": // the mode of a persistent volume
+		return "block devices need the plugin for them, and a runtime with mounts"
+	case "iscsi", "fc":
+		return "use a CSI driver for it, or a node with a kubelet"
+	case "cephfs", "rbd":
+		return "Kubernetes has removed the type; use the CSI driver of Ceph"
+	case "glusterfs":
+		return "Kubernetes has removed the type; use a CSI driver, or an NFS server"
+	case "flocker", "photonPersistentDisk", "quobyte", "scaleIO", "storageos":
+		return "Kubernetes has removed the type; use a CSI driver"
+	case "gitRepo":
+		return "the type is disabled in Kubernetes; use an emptyDir and an init container that runs git"
+	case "flexVolume":
+		return "the type is deprecated in Kubernetes; use a CSI driver, or a node that has a plugin for it"
+	}
+	return "use another type, or a node that has a plugin for it"
 }
 
 // mountError is the failure of a step in the set-up of a persistent volume.

@@ -213,7 +213,7 @@ func TestHistoryAnswers(t *testing.T) {
 		"why does it not come up": {
 			pod: testpod.Volumes(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}),
 			want: []string{
-				`The sync of the pod failed: preparing it: volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; use another type, or a node that has a plugin for it`},
+				`The sync of the pod failed: preparing it: volumes: volume "v" of failed to get Plugin from volumeSpec for volume "v" err=no volume plugin matched: volume type not supported: nfs; volumes of NFS servers need the plugin for them, and a runtime with mounts`},
 		},
 		"what did the hooks do": {
 			pod: func(p *v1.Pod) {
