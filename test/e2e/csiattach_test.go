@@ -199,6 +199,24 @@ func TestCSIAttach(t *testing.T) {
 	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "next", "--wait=false")
 	s.awaitGone(t, ns, "next")
 	s.awaitVolumes(t, volume, false, false)
+
+	// A pod that ends while it waits for the attachment does not keep the volume in use.
+	hangs = inject(t, d, csidriver.Fault{Method: "ControllerPublishVolume", Hang: true})
+	tried = received(t, d, "ControllerPublishVolume", "disk")
+	s.create(t, ns, withClaim("waits", "disk"))
+	awaitCall(t, d, "ControllerPublishVolume", "disk", tried+1)
+	s.awaitVolumes(t, volume, true, false)
+	s.plane.Kubectl(t, "delete", "-n", ns, "pod", "waits", "--wait=false")
+	s.awaitGone(t, ns, "waits")
+	s.awaitVolumes(t, volume, false, false)
+	hangs()
+	Eventually(t, eventually, "no attachment", func() error {
+		if n := s.attachments(t); n > 0 {
+			return fmt.Errorf("%d attachments", n)
+		}
+		return nil
+	})
+	s.awaitVolumes(t, volume, false, false)
 	left, err := filepath.Glob(filepath.Join(s.agent.Root, "plugins", "kubernetes.io", "csi", name, "*"))
 	require.NoError(t, err)
 	assert.Empty(t, left)
