@@ -37,8 +37,8 @@ func handleStorage(handlers map[string]plugins.Handler, p *csi.Plugin) {
 	}
 }
 
-// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on local disks.
-// One of the embedder with the name of such a plugin replaces it. The embedded runtime has no mounts.
+// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on local
+// disks. One of the embedder with the name of such a plugin replaces it. The embedded runtime has no mounts.
 func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) error {
 	if s.Embedded {
 		return nil
@@ -52,12 +52,16 @@ func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) e
 		return err
 	}
 	for _, p := range []volume.PersistentPlugin{servers, disks} {
-		same := func(name string) bool { return name == p.Name() }
-		if slices.ContainsFunc(opts.Volumes.Persistent, func(p volume.PersistentPlugin) bool { return p != nil && same(p.Name()) }) ||
-			slices.ContainsFunc(opts.Volumes.Plugins, func(p volume.Plugin) bool { return p != nil && same(p.Name()) }) {
-			continue
+		if !hasPlugin(&opts.Volumes, p.Name()) {
+			opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
 		}
-		opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
 	}
 	return nil
+}
+
+// hasPlugin reports whether there is a plugin of the name.
+func hasPlugin(opts *volume.Options, name string) bool {
+	return slices.ContainsFunc(opts.Persistent,
+		func(p volume.PersistentPlugin) bool { return p != nil && p.Name() == name }) ||
+		slices.ContainsFunc(opts.Plugins, func(p volume.Plugin) bool { return p != nil && p.Name() == name })
 }

@@ -189,8 +189,8 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// Whatever the annotation of a node object is, a driver that is published has its ID in it, a driver that is removed has
-// none, and those of others stay.
+// Whatever the annotation of a node object is, a driver that is published has its ID in it, a driver that is removed
+// has none, and those of others stay.
 func FuzzNodeIDs(f *testing.F) {
 	for _, seed := range []string{"", "{", "null", `{"a":"b"}`, `{"a":1}`, `[]`, `{"a":"b","a":"c"}`, "{\"\\ud800\":\"\xff\"}"} {
 		f.Add(seed, "a", "i")

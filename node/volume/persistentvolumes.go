@@ -282,8 +282,8 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	}
 	used := false
 	for _, user := range users {
-		// A pod that only waits for the volume does not keep it staged: after a restart nothing would show that it is to
-		// unstage the volume.
+		// A pod that only waits for the volume does not keep it staged: after a restart nothing would show that it is
+		// to unstage the volume.
 		other := placeOfState(user)
 		if other == req.Place || used {
 			continue

@@ -98,8 +98,8 @@ func (s *nodeSuite) awaitDriver(t *testing.T, name string, published bool) {
 	})
 }
 
-// A CSI driver without a controller: volumes that pods share, in the spec of a pod, and over the end of the agent and of
-// the driver.
+// A CSI driver without a controller: volumes that pods share, in the spec of a pod, and over the end of the agent and
+// of the driver.
 func TestCSI(t *testing.T) {
 	t.Parallel()
 	Need(t)

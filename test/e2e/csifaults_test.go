@@ -40,7 +40,8 @@ func (f *csiFaults) delete(t *testing.T, ns string, pods ...string) {
 	f.plane.Kubectl(t, append([]string{"delete", "-n", ns, "pod", "--wait=false"}, pods...)...)
 }
 
-// Faults of a driver, and of what happens to pods meanwhile. In the end nothing is left, and no rule of CSI was violated.
+// Faults of a driver, and of what happens to pods meanwhile. In the end nothing is left, and no rule of CSI was
+// violated.
 func TestCSIFaults(t *testing.T) {
 	t.Parallel()
 	Need(t)
@@ -133,8 +134,8 @@ func testCSIUpgrade(t *testing.T, f *csiFaults, ns string) {
 	f.awaitDriver(t, f.name, true)
 }
 
-// A pod is deleted while its volume is being staged. The volume is unstaged after that, and a pod after it has it staged
-// again.
+// A pod is deleted while its volume is being staged. The volume is unstaged after that, and a pod after it has it
+// staged again.
 func testCSIDeleteWhileStaging(t *testing.T, f *csiFaults, ns string) {
 	f.claim(t, ns, "staging")
 	release := inject(t, f.CSIDriver, csidriver.Fault{Method: "NodeStageVolume", VolumeID: "staging", Hang: true,

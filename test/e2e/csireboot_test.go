@@ -29,8 +29,8 @@ func (s *nodeSuite) loseMounts(t *testing.T, d *CSIDriver) {
 	}
 }
 
-// The node is rebooted, and its API server is away. The volumes that were attached are staged and published again before
-// the containers start.
+// The node is rebooted, and its API server is away. The volumes that were attached are staged and published again
+// before the containers start.
 func TestCSIReboot(t *testing.T) {
 	t.Parallel()
 	needLoopDevices(t)

@@ -62,8 +62,8 @@ pods/web/volumes/kubernetes.io~csi/csi-files/vol_data.json attachmentID=ATTACHME
 `
 
 // csiTree returns what there is of CSI volumes on disk, a line each, without what is mounted. The UIDs of pods are
-// replaced by names. The order of the keys of files, and their permissions, are not compared: only this agent keeps them
-// from other users. An attachment whose name is kubelet's is ATTACHMENT.
+// replaced by names. The order of the keys of files, and their permissions, are not compared: only this agent keeps
+// them from other users. An attachment whose name is kubelet's is ATTACHMENT.
 func (s *nodeSuite) csiTree(t *testing.T) (lines []string) {
 	t.Helper()
 	names := []string{s.agent.Root + "/", ""}

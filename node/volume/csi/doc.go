@@ -31,22 +31,22 @@
 //     VolumeAttachment is attached. It returns at once if the CSIDriver object has attachRequired: false.
 //   - Stage, which writes the records and calls NodeStageVolume. It calls it once for all pods of the agent, if the
 //     driver has the capability STAGE_UNSTAGE_VOLUME.
-//   - Publish, which calls NodePublishVolume with the attributes, the secrets, and the information about the pod and its
-//     tokens that the CSIDriver object requests.
+//   - Publish, which calls NodePublishVolume with the attributes, the secrets, and the information about the pod and
+//     its tokens that the CSIDriver object requests.
 //
 // When the pod has gone, the Reconciler calls Unpublish, and Unstage for the last pod of the volume. After that the
 // node does not use the volume any more, and the controller detaches it.
 //
 // # Guarantees
 //
-// Register: after it has returned, pods that wait for the driver are synced. The cluster has the last state of a driver,
-// however its registrations and their ends overlap. A driver that is registered with a version that is not higher than
-// that of another one with its name is refused.
+// Register: after it has returned, pods that wait for the driver are synced. The cluster has the last state of a
+// driver, however its registrations and their ends overlap. A driver that is registered with a version that is not
+// higher than that of another one with its name is refused.
 //
-// Stage and Publish: the records are on disk before the driver is called. A call that the driver refuses for good leaves
-// no record, unless something is at the path of the call: then the end of the pod needs no driver. A call that has timed
-// out, or whose driver has ended, leaves the record: the driver may still do its work. The codes of such calls are those
-// of kubelet.
+// Stage and Publish: the records are on disk before the driver is called. A call that the driver refuses for good
+// leaves no record, unless something is at the path of the call: then the end of the pod needs no driver. A call that
+// has timed out, or whose driver has ended, leaves the record: the driver may still do its work. The codes of such
+// calls are those of kubelet.
 //
 // Unpublish and Unstage: they need the records only, and no object of the cluster. Nothing is removed across a mount.
 // They write nothing, so that a full disk keeps no volume. A volume is unstaged only if no pod has a record of it. When
@@ -54,11 +54,11 @@
 //
 // Find and Published read the disk and the list of mounts. They do not call a driver.
 //
-// VolumesInUse: a volume is in the result before Attach asks whether it is attached, until it is unstaged. Run reads those
-// of an earlier agent from the records.
+// VolumesInUse: a volume is in the result before Attach asks whether it is attached, until it is unstaged. Run reads
+// those of an earlier agent from the records.
 //
-// Secrets and tokens are in memory and in calls, and in no file, message or error of this package. The texts of a driver
-// are passed on as they are.
+// Secrets and tokens are in memory and in calls, and in no file, message or error of this package. The texts of a
+// driver are passed on as they are.
 //
 // A driver that hangs holds up the pods with its volumes, each call until [Options].CallTimeout. All else goes on.
 //
@@ -74,8 +74,8 @@
 //   - kubelet maps the device of a block volume with a bind mount and a loop device of its own. Here the link in
 //     volumeDevices leads to the path at which the driver has published the device. Both of a kubelet are removed.
 //   - kubelet hands the path of the stage also to drivers that do not stage a block volume.
-//   - The lifecycle modes of a CSIDriver object count for block volumes, too. A CSIDriver object without an fsGroupPolicy
-//     has the default of the API.
+//   - The lifecycle modes of a CSIDriver object count for block volumes, too. A CSIDriver object without an
+//     fsGroupPolicy has the default of the API.
 //   - A ReadWriteOncePod volume is in use until it is unpublished and unstaged, and not only while a pod runs.
 //   - A call that fails for good after one that has timed out is undone at the end of the pod.
 //   - Containers of a pod whose volume could be published once are started while it cannot be published again.

@@ -187,8 +187,8 @@ func (m *model) check() {
 	}
 }
 
-// TestModel has pods that share volumes of two drivers come and go, while calls fail, drivers and the agent are restarted,
-// and the agent is killed. With -rapid.checks=1000 -rapid.steps=100 it does 100000 steps.
+// TestModel has pods that share volumes of two drivers come and go, while calls fail, drivers and the agent are
+// restarted, and the agent is killed. With -rapid.checks=1000 -rapid.steps=100 it does 100000 steps.
 func TestModel(t *testing.T) {
 	links := os.Geteuid() != 0
 	methods := rapid.SampledFrom([]string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume",

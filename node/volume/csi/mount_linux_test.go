@@ -18,8 +18,8 @@ func bindFile(t *testing.T, source, target string) {
 	require.NoError(t, unix.Mount(source, target, "", unix.MS_BIND, ""))
 }
 
-// The disk has room for no more after the first file, the second and so on. What is there is taken down on the full disk,
-// without the driver if it was not called.
+// The disk has room for no more after the first file, the second and so on. What is there is taken down on the full
+// disk, without the driver if it was not called.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small disk")

@@ -20,8 +20,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/csidriver"
 )
 
-// kubelet does what kubelet 1.37 does with volumes of drivers: the paths and files of csi_attacher.go, csi_mounter.go and
-// csi_block.go.
+// kubelet does what kubelet 1.37 does with volumes of drivers: the paths and files of csi_attacher.go, csi_mounter.go
+// and csi_block.go.
 type kubelet struct {
 	*rig
 	client csipb.NodeClient
