@@ -185,6 +185,9 @@ func (p *Plugin) Attach(ctx context.Context, req volume.PersistentRequest) error
 		if codes.Code(ptr.Deref(status.AttachError.ErrorCode, 0)) == codes.ResourceExhausted && object != nil &&
 			object.Spec.NodeAllocatableUpdatePeriodSeconds != nil {
 			p.drivers.exceeded(src.Driver) // as in kubelet (VerifyExhaustedResource)
+			return &runtime.TerminalError{Reason: "VolumeAttachmentLimitExceeded",
+				Message: fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. volume %s: %s",
+					req.Volume.Name, status.AttachError.Message)}
 		}
 		return errors.New(status.AttachError.Message)
 	}

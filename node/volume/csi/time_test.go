@@ -106,7 +106,11 @@ func TestAllocatable(t *testing.T) {
 		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
 		c.attach(csinode.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{
 			AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: ptr.To(int32(codes.ResourceExhausted))}})
-		assert.ErrorContains(t, p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv}), "full")
+		err := p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv})
+		assert.ErrorContains(t, err, "full")
+		var refusal *runtime.TerminalError
+		require.ErrorAs(t, err, &refusal)
+		assert.Equal(t, "VolumeAttachmentLimitExceeded", refusal.Reason)
 		synctest.Wait()
 		assert.EqualValues(t, 3, max(), "at once")
 	})
