@@ -1,8 +1,6 @@
 package kubelet
 
 import (
-	"slices"
-
 	"github.com/go-logr/logr"
 
 	"github.com/kubeletkit/kubeletkit"
@@ -37,8 +35,8 @@ func handleStorage(handlers map[string]plugins.Handler, p *csi.Plugin) {
 	}
 }
 
-// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on local disks.
-// One of the embedder with the name of such a plugin replaces it. The embedded runtime has no mounts.
+// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on local
+// disks. One of the embedder with the name of such a plugin replaces it. The embedded runtime has no mounts.
 func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) error {
 	if s.Embedded {
 		return nil
@@ -51,13 +49,21 @@ func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) e
 	if err != nil {
 		return err
 	}
-	for _, p := range []volume.PersistentPlugin{servers, disks} {
-		same := func(name string) bool { return name == p.Name() }
-		if slices.ContainsFunc(opts.Volumes.Persistent, func(p volume.PersistentPlugin) bool { return p != nil && same(p.Name()) }) ||
-			slices.ContainsFunc(opts.Volumes.Plugins, func(p volume.Plugin) bool { return p != nil && same(p.Name()) }) {
-			continue
+	given := map[string]bool{}
+	for _, p := range opts.Volumes.Plugins {
+		if p != nil { // else New says so
+			given[p.Name()] = true
 		}
-		opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
+	}
+	for _, p := range opts.Volumes.Persistent {
+		if p != nil {
+			given[p.Name()] = true
+		}
+	}
+	for _, p := range []volume.PersistentPlugin{servers, disks} {
+		if !given[p.Name()] {
+			opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
+		}
 	}
 	return nil
 }

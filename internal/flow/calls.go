@@ -18,8 +18,8 @@ type Calls struct {
 	held map[string]chan struct{}
 }
 
-// Do calls f with ctx, after an earlier call for the key, and returns its error. If ctx ends before that, Do returns and
-// the call stays behind. The error wraps [ErrUnderWay] if ctx ends before f is called.
+// Do calls f with ctx, after an earlier call for the key, and returns its error. If ctx ends before that, Do returns
+// and the call stays behind. The error wraps [ErrUnderWay] if ctx ends before f is called.
 func (c *Calls) Do(ctx context.Context, key string, f func(context.Context) error) error {
 	done := make(chan struct{})
 	for {

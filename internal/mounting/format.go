@@ -23,9 +23,9 @@ const (
 // unknownData is what blkid reports as the type of a device with partitions (the text is that of mount-utils).
 const unknownData = "unknown data, probably partitions"
 
-// FormatAndMount mounts the file system of a device at target. If there is nothing on the device, it makes a file system
-// first; if there is one, it is checked and repaired first, unless the options have ro. Nothing is overwritten. The
-// texts of its errors are those of mount-utils (SafeFormatAndMount).
+// FormatAndMount mounts the file system of a device at target. If there is nothing on the device, it makes a file
+// system first; if there is one, it is checked and repaired first, unless the options have ro. Nothing is overwritten.
+// The texts of its errors are those of mount-utils (SafeFormatAndMount).
 func (r Run) FormatAndMount(ctx context.Context, device, target, fsType string, options []string) error {
 	if fsType == "" {
 		fsType = DefaultType
@@ -96,8 +96,8 @@ func readable(device string) error {
 	return err
 }
 
-// format makes a file system. mkfs is not ended: blkid finds nothing on what it leaves half-made, or finds a broken file
-// system.
+// format makes a file system. mkfs is not ended: blkid finds nothing on what it leaves half-made, or finds a broken
+// file system.
 func (r Run) format(ctx context.Context, device, target, fsType string, options []string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/internal/machine"
 )
 
-// Run runs a program and returns its output, with that for errors. The error wraps [exec.ErrNotFound] if there is no such
-// program, and is an [ExitCoder] if it has failed. It wraps the cause of ctx if ctx has ended.
+// Run runs a program and returns its output, with that for errors. The error wraps [exec.ErrNotFound] if there is no
+// such program, and is an [ExitCoder] if it has failed. It wraps the cause of ctx if ctx has ended.
 type Run func(ctx context.Context, program string, args ...string) (output []byte, err error)
 
 // ExitCoder is the error of a program that has failed, such as an [exec.ExitError].
@@ -27,7 +27,8 @@ type ExitCoder interface {
 // maxOutput bounds the output in an error, in bytes.
 const maxOutput = 4 << 10
 
-// killed is how long a program has to end after SIGKILL. A call of the kernel that cannot be interrupted keeps it longer.
+// killed is how long a program has to end after SIGKILL. A call of the kernel that cannot be interrupted keeps it
+// longer.
 const killed = 2 * time.Second
 
 // Program is the default [Run]. When ctx ends, it kills the program and its children. A program that does not end even

@@ -18,8 +18,8 @@ import (
 //
 // Each method is idempotent: it is called again after an error, after a restart of the agent, and if the agent ended in
 // the middle of it. Calls for one [PersistentPlugin.Key] never overlap, and if [PersistentPlugin.PerPod], those for one
-// place; all other calls do. What is on disk is the state. A panic becomes an error. Embed [PersistentBase], so that methods added later do not break the plugin.
-// Package volumetest tests implementations.
+// place; all other calls do. What is on disk is the state. A panic becomes an error. Embed [PersistentBase], so that
+// methods added later do not break the plugin. Package volumetest tests implementations.
 type PersistentPlugin interface {
 	// Name is the plugin's name, a qualified name such as "example.com/nfs", which no [Plugin] has. It must stay the
 	// same over restarts of the agent.

@@ -40,8 +40,8 @@ type Plugin struct {
 
 var _ volume.PersistentPlugin = (*Plugin)(nil)
 
-// New returns the plugin. rootDir is the root directory of the agent, an absolute path, below which are its pods and, in
-// plugins, what is mounted for the node. It does no I/O.
+// New returns the plugin. rootDir is the root directory of the agent, an absolute path, below which are its pods and,
+// in plugins, what is mounted for the node. It does no I/O.
 func New(rootDir string, opts Options) (*Plugin, error) {
 	if !filepath.IsAbs(rootDir) {
 		return nil, fmt.Errorf("local: the root directory %q is not an absolute path", rootDir)

@@ -142,8 +142,8 @@ func (p *Plugin) mount(ctx context.Context, source string, place volume.Place, o
 	return errors.Join(failed, err)
 }
 
-// Unpublish implements [volume.PersistentPlugin]. It waits for the server up to the timeout, and then unmounts the volume
-// by force.
+// Unpublish implements [volume.PersistentPlugin]. It waits for the server up to the timeout, and then unmounts the
+// volume by force.
 func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) error {
 	return p.mounts.Do(ctx, req.Dir, func(ctx context.Context) error {
 		for range maxMounts {

@@ -62,8 +62,8 @@ func (s *kernelServer) start() { s.sh("rpc.nfsd -N 3 -V 4.2 4") }
 // stop stops the server. A hard mount waits for it for ever.
 func (s *kernelServer) stop() { s.sh("rpc.nfsd 0") }
 
-// The server of the kernel is stopped while pods have its volumes: other pods go on, the pods of the server end, and what
-// is stored stays.
+// The server of the kernel is stopped while pods have its volumes: other pods go on, the pods of the server end, and
+// what is stored stays.
 func TestGuestNFS(t *testing.T) {
 	if os.Getenv("KUBELETKIT_GUEST") == "" {
 		t.Skip("runs in a guest only: go run ./guest")

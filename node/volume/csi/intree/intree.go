@@ -1,7 +1,7 @@
 // Package intree has the volumes of the types that Kubernetes once had drivers for, and that CSI drivers have now:
-// awsElasticBlockStore, azureDisk, azureFile, cinder, gcePersistentDisk, portworxVolume and vsphereVolume. As in kubelet,
-// they are translated to volumes of the CSI drivers, by the library of Kubernetes for that. Nothing else is needed on
-// the node, but the driver.
+// awsElasticBlockStore, azureDisk, azureFile, cinder, gcePersistentDisk, portworxVolume and vsphereVolume. As in
+// kubelet, they are translated to volumes of the CSI drivers, by the library of Kubernetes for that. Nothing else is
+// needed on the node, but the driver.
 //
 // [Claims] translates persistent volumes, and [Wrap] volumes in the specs of pods:
 //
@@ -9,8 +9,8 @@
 //	opts.Volumes.Persistent = append(opts.Volumes.Persistent, intree.Wrap(drivers))
 //	opts.API.Claims = intree.Claims(opts.API.Claims)
 //
-// The node must also say so in its CSINode object, so that the controllers of the cluster attach the translated volumes,
-// as package cluster/storage does. The library is 0.15 MB of a program.
+// The node must also say so in its CSINode object, so that the controllers of the cluster attach the translated
+// volumes, as package cluster/storage does. The library is 0.15 MB of a program.
 package intree
 
 import (
