@@ -58,13 +58,13 @@ func TestGuestLocalDisk(t *testing.T) {
 				assert.Empty(t, sh(t, "grep "+disk+" /proc/mounts || true"), "nothing stays mounted")
 			}
 	}
-	setUp, remove := start()
+	setUp, _ := start()
 	require.NoError(t, setUp())
 	file := filepath.Join(dir, "volumes/kubernetes.io~local-volume/pv-1/file")
 	require.NoError(t, os.WriteFile(file, []byte("data"), 0o600))
 	assert.Equal(t, "ext4", sh(t, "blkid -p -s TYPE -o value "+disk))
 
-	setUp, remove = start() // the agent starts again
+	setUp, remove := start() // the agent starts again
 	require.NoError(t, setUp())
 	assert.FileExists(t, file)
 	remove()
