@@ -107,3 +107,33 @@ func TestMissingDisk(t *testing.T) {
 	err := run.FormatAndMount(t.Context(), filepath.Join(t.TempDir(), "none"), "/mnt", "ext4", nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+func TestGrow(t *testing.T) {
+	for found, want := range map[string]string{"ext4": "resize2fs /dev/sda", "xfs": "xfs_growfs -d /mnt",
+		"btrfs": "btrfs filesystem resize max /mnt", "ntfs": ""} {
+		for _, fails := range []bool{false, true} {
+			var calls []string
+			run := mounting.Run(func(_ context.Context, program string, args ...string) ([]byte, error) {
+				if program == "blkid" {
+					return []byte("TYPE=" + found + "\n"), nil
+				}
+				calls = append(calls, program+" "+strings.Join(args, " "))
+				if fails {
+					return []byte("no space"), exit(1)
+				}
+				return nil, nil
+			})
+			err := run.Grow(t.Context(), "/dev/sda", "/mnt")
+			switch {
+			case want == "":
+				require.ErrorContains(t, err, "resize of format ntfs is not supported for device /dev/sda mounted at /mnt")
+				continue
+			case fails:
+				require.ErrorContains(t, err, "resize of device /dev/sda failed: exit status 1. ")
+			default:
+				require.NoError(t, err)
+			}
+			assert.Equal(t, []string{want}, calls)
+		}
+	}
+}

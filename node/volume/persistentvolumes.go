@@ -385,7 +385,9 @@ type ofPlugin struct {
 var _ Plugin = ofPlugin{}
 
 // Supports implements [Plugin].
-func (p ofPlugin) Supports(v *v1.Volume) bool { return p.PersistentPlugin.Inline(&v1.Pod{}, v) != nil }
+func (p ofPlugin) Supports(v *v1.Volume) bool {
+	return !(Claim{}).Supports(v) && p.PersistentPlugin.Inline(&v1.Pod{}, v) != nil
+}
 
 // SetUp implements [Plugin].
 func (p ofPlugin) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, error) {

@@ -34,8 +34,8 @@ func sh(t *testing.T, script string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// A disk of a real machine gets a file system, keeps it over the pods and the agent, and is never formatted if there is
-// anything on it.
+// A disk of a real machine gets a file system, keeps it over the pods and the agent, and is never formatted if there
+// is anything on it.
 func TestGuestLocalDisk(t *testing.T) {
 	disk := guestDisk(t)
 	root := t.TempDir()

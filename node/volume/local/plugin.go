@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -222,4 +223,16 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 		}
 		return nil
 	})
+}
+
+// Expand implements [volume.PersistentPlugin]. It makes the file system as large as the device. A device is as large as
+// it is.
+func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) (resource.Quantity, error) {
+	if req.Block {
+		return resource.Quantity{}, volume.ErrUnsupported
+	}
+	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error {
+		return p.opts.run.Grow(ctx, req.Volume.Spec.Local.Path, p.stage(req.Volume.Name))
+	})
+	return req.Volume.Spec.Capacity[v1.ResourceStorage], err
 }

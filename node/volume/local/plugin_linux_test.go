@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -75,7 +76,10 @@ func (d *disk) run(ctx context.Context, program string, args ...string) ([]byte,
 		}
 		return nil, unix.Mount(source, target, "", unix.MS_BIND, "")
 	}
-	_, fsType, _ := strings.Cut(program, "mkfs.")
+	_, fsType, formats := strings.Cut(program, "mkfs.")
+	if !formats {
+		return nil, nil
+	}
 	return nil, os.WriteFile(d.path, []byte(fsType), 0o600)
 }
 
@@ -272,4 +276,17 @@ func TestFormatIsNotInterrupted(t *testing.T) {
 	content, err := os.ReadFile(d.path)
 	require.NoError(t, err)
 	assert.Equal(t, "xfs", string(content))
+}
+
+func TestExpand(t *testing.T) {
+	d, root := newDisk(t), t.TempDir()
+	require.NoError(t, os.WriteFile(d.path, []byte("ext4"), 0o600))
+	p, pv := d.plugin(t, root), d.volume(v1.PersistentVolumeFilesystem)
+	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}
+	size, err := p.Expand(t.Context(), volume.PersistentRequest{Volume: pv})
+	require.NoError(t, err)
+	assert.Equal(t, "2Gi", size.String())
+	assert.Equal(t, []string{"blkid -p -s TYPE -s PTTYPE -o export DISK", "resize2fs DISK"}, d.take())
+	_, err = p.Expand(t.Context(), volume.PersistentRequest{Volume: pv, Block: true})
+	require.ErrorIs(t, err, volume.ErrUnsupported)
 }

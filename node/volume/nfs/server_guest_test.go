@@ -108,6 +108,11 @@ func TestGuestNFS(t *testing.T) {
 	_, err = p.Stats(t.Context(), volume.PlaceOf(dir("web"), nfs.Name, "data"))
 	require.NoError(t, err)
 
+	sub, err := m.SubPath(t.Context(), kruntime.SubPath{Pod: ref("web"), Container: "main", VolumeName: "data", Path: "sub",
+		Volume: kruntime.Volume{HostPath: web}, Dir: dir("web")})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(sub, "file"), nil, 0o600))
+
 	s.stop()
 	writer := exec.Command("sh", "-c", "echo lost > "+filepath.Join(web, "lost"))
 	require.NoError(t, writer.Start())
