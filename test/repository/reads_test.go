@@ -25,7 +25,6 @@ var unlimitedReads = map[string]string{
 	"kubelet/internal/config/":           "in a call with a time limit of its own",
 	"kubelet/internal/host/":             "files of the kernel",
 	"kubelet/stop.go":                    "directories of the agent",
-	"internal/mounting/":                 "a disk of the node, in a call that only its pods wait for",
 	"examples/vendor/main.go":            "a device, with a deadline",
 	"gc/":                                "logs, links to them and a record, all of the agent",
 	"history/":                           "a file of the agent",
