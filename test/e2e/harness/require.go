@@ -90,9 +90,9 @@ func (b *build) get(t testing.TB, what string, run func() (string, *exec.Cmd)) s
 	return b.dir
 }
 
-// KubernetesBinary returns a program of Kubernetes, etcd, coredns, csi-attacher, the node tests of Kubernetes with
-// the programs of their images and ginkgo, or the program on kubelet's code, built from the modules in test/tools. A name that ends in
-// a version, as kubelet-1.36, is the program of that version.
+// KubernetesBinary returns a program of Kubernetes, etcd, coredns, csi-attacher, the node tests of Kubernetes with the
+// programs of their images and ginkgo, or the program on kubelet's code, built from the modules in test/tools. A name
+// that ends in a version, as kubelet-1.36, is the program of that version.
 func KubernetesBinary(t testing.TB, name string) string {
 	program, _, _ := strings.Cut(name, "-1.")
 	return filepath.Join(toolDir(t, name), program)
