@@ -99,7 +99,9 @@ func KubernetesBinary(t testing.TB, name string) string {
 }
 
 // ToolBinary returns a program of a tool that test/tools/build gets.
-func ToolBinary(t testing.TB, tool, program string) string { return filepath.Join(toolDir(t, tool), program) }
+func ToolBinary(t testing.TB, tool, program string) string {
+	return filepath.Join(toolDir(t, tool), program)
+}
 
 // OldKubernetes returns the version of the programs of a [ControlPlane], as KUBELETKIT_E2E_KUBERNETES is set, such as
 // "1.36", or "" for those that the module test/tools/kubelet names.
