@@ -206,7 +206,7 @@ func (p *ControlPlane) StartAPIServer(t testing.TB) {
 }
 
 // StartAttacher starts the external-attacher for the driver with the socket, as an administrator. It ends with the
-// test, and with the driver.
+// test, and when it loses the connection to the driver. Call it again after a restart of the driver.
 func (p *ControlPlane) StartAttacher(t testing.TB, driver string) {
 	t.Helper()
 	p.others = append(p.others, p.start(t, "csi-attacher", KubernetesBinary(t, "csi-attacher"),
