@@ -169,7 +169,12 @@ func (p *Plugin) unmount(ctx context.Context, place volume.Place) error {
 	if mounted, err := place.Mounted(); err != nil || !mounted {
 		return err
 	}
-	if limited.Err() == nil {
+	// The volume may be busy since calls wait for a server that does not answer.
+	answered := p.stats.Do(limited, place.Dir, func(context.Context) error {
+		_, err := p.opts.size(place.Dir)
+		return err
+	})
+	if ctx.Err() != nil || answered == nil || limited.Err() == nil {
 		return failed
 	}
 	p.opts.Logger.Info("An NFS server does not answer; its volume is unmounted by force", "path", place.Dir)
