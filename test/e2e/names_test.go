@@ -51,6 +51,7 @@ var onlyHere = map[string]map[string]string{
 	},
 	"key": {
 		"kubernetes.io/persistent-claim": "the name of a volume plugin that does not mount",
+		"pv.kubernetes.io/migrated-to":   "of the controllers, which is read",
 	},
 	"metric": {},
 }

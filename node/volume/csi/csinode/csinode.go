@@ -75,7 +75,10 @@ func UniqueName(driver, handle string) v1.UniqueVolumeName {
 
 // SplitUniqueName returns the driver and the handle of a name of [UniqueName], and false if it is another one.
 func SplitUniqueName(volume v1.UniqueVolumeName) (driver, handle string, ok bool) {
-	rest, ok := strings.CutPrefix(string(volume), PluginName+"/")
+	rest, ok := strings.CutPrefix(string(volume), PluginName)
+	if ok {
+		rest, ok = strings.CutPrefix(rest, "/")
+	}
 	if !ok {
 		return "", "", false
 	}
