@@ -2,7 +2,9 @@ package csi_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,3 +53,6 @@ func TestFullDisk(t *testing.T) {
 		r.isClean()
 	})
 }
+
+// groupOf returns the group of a file.
+func groupOf(info fs.FileInfo) int64 { return int64(info.Sys().(*syscall.Stat_t).Gid) }
