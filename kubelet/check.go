@@ -167,7 +167,7 @@ func inspect(ctx context.Context, program config.Program, fsRoot string, args []
 	}
 	r.Findings = append(r.Findings, check.Machine(host.Decide(s, host.Read()))...)
 	r.Findings = append(r.Findings, checkKubeconfig(s)...)
-	r.Findings = append(r.Findings, check.State(stateFiles(s), preparesClaims(s))...)
+	r.Findings = append(r.Findings, check.State(stateFiles(s), hasDrivers(s))...)
 	r.Findings = append(r.Findings, checkEarlierDevices(s)...)
 	if s.StaticPodURL != "" {
 		r.NotChecked = append(r.NotChecked, "the pods of the URL of manifests: it is not read")

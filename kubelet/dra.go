@@ -12,9 +12,9 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 )
 
-// preparesClaims reports whether resource claims of pods are prepared: they are objects of a cluster, and the embedded
-// runtime has no devices.
-func preparesClaims(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
+// hasDrivers reports whether pods can have resource claims and volumes of CSI drivers: these are objects of a cluster,
+// and the embedded runtime has no devices and no mounts.
+func hasDrivers(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
 
 // dynamicResources prepares the resource claims of pods by drivers that are plugins. Both fields are nil if no claims
 // are prepared.

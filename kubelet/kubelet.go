@@ -143,7 +143,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 		k.closers = append(k.closers, devs.close)
 	}
-	withClaims := has(DynamicResources) && preparesClaims(s)
+	withClaims := has(DynamicResources) && hasDrivers(s)
 	limits, err := k.limitsPods()
 	if err != nil {
 		return err

@@ -15,10 +15,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/volume/nfs"
 )
 
-// hasDrivers reports whether pods can have volumes of CSI drivers: they are objects of a cluster, and the embedded
-// runtime has no mounts.
-func hasDrivers(s *config.Settings) bool { return s.Kubeconfig != "" && !s.Embedded }
-
 // newStorage adds the plugin of volumes of CSI drivers, which are plugins of the node.
 func newStorage(opts *kubeletkit.Options, s *config.Settings, joins *member) (*csi.Plugin, error) {
 	p, err := csi.New(joins.Storage(), s.RootDir, csi.Options{})

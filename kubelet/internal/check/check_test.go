@@ -218,7 +218,8 @@ func TestState(t *testing.T) {
 		{"pods/u/userns", ``, Kept, false},
 		{"pods/u/userns", `{}`, Lost, false},
 		{"pods/u/volumes/kubernetes.io~csi", "", Lost, true},
-		{"pods/u/volumes/kubernetes.io~nfs", "", Lost, true},
+		{"pods/u/volumeDevices/kubernetes.io~csi", "", Lost, true},
+		{"pods/u/volumes/kubernetes.io~iscsi", "", Lost, true},
 	} {
 		findings := State([]File{{Path: tc.path, Content: []byte(tc.content)}}, false)
 		require.Len(t, findings, 1, tc)
@@ -230,7 +231,11 @@ func TestState(t *testing.T) {
 		assert.Equal(t, tc.path, f.Setting)
 	}
 	assert.Empty(t, State([]File{{Path: "pods/u/volumes/kubernetes.io~projected"},
-		{Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "something/else"}}, true))
+		{Path: "pods/u/volumes/kubernetes.io~empty-dir"}, {Path: "pods/u/volumes/kubernetes.io~nfs"},
+		{Path: "something/else"}}, true))
+	inCluster := State([]File{{Path: "pods/u/volumes/kubernetes.io~csi"}}, true)
+	require.Len(t, inCluster, 1)
+	assert.Equal(t, Kept, inCluster[0].Verdict)
 }
 
 // The checkpoint of an earlier version is taken over, unless pods have devices in the one in its place.

@@ -47,7 +47,7 @@ func lost(why string) func(File) Finding {
 
 // rules are what becomes of kubelet's files, but those of the managers of CPUs and memory, which judge themselves. The
 // files stay on the disk in any case, for the way back.
-func rules(prepares bool) []rule {
+func rules(drivers bool) []rule {
 	return []rule{
 		{"allocated_pods_state", lost("resizes that were deferred are decided again; containers run on with the " +
 			"resources that they have")},
@@ -55,7 +55,7 @@ func rules(prepares bool) []rule {
 			"whatever its resize policy says")},
 		{"image_manager/pulled", kept("the credentials with which images were pulled")},
 		{"image_manager/pulling", kept("an image whose pull was cut off counts as pulled by the agent")},
-		{"dra_manager_state", claimState(prepares)},
+		{"dra_manager_state", claimState(drivers)},
 		{"device-plugins/kubelet_internal_checkpoint", deviceState},
 		{"checkpoints", kept("checkpoints of containers; new ones are written to the same directory")},
 		{"config.json", kept("credentials for pulls")},
@@ -72,14 +72,16 @@ func rules(prepares bool) []rule {
 			}
 			return kept("the user IDs of a pod with hostUsers: false")(f)
 		}},
-		{"pods/*/volumes/*", volumeDir},
+		{"pods/*/volumes/*", volumeDir(drivers)},
+		{"pods/*/volumeDevices/*", volumeDir(drivers)},
 	}
 }
 
-// State returns what becomes of the files. prepares means that the agent prepares resource claims.
-func State(files []File, prepares bool) (out []Finding) {
+// State returns what becomes of the files. drivers means that the agent has drivers of resource claims and of CSI
+// volumes.
+func State(files []File, drivers bool) (out []Finding) {
 	for _, file := range files {
-		for _, r := range rules(prepares) {
+		for _, r := range rules(drivers) {
 			if ok, err := path.Match(r.pattern, file.Path); err != nil || !ok {
 				continue
 			}
@@ -168,17 +170,28 @@ func unreadable(err error) Finding {
 	return Finding{Verdict: Lost, Why: "it cannot be read: " + err.Error()}
 }
 
-// volumeDir judges the directory of the volumes of one plugin in a pod.
-func volumeDir(f File) Finding {
-	plugin := strings.ReplaceAll(path.Base(f.Path), "~", "/")
-	name, ours := strings.CutPrefix(plugin, "kubernetes.io/")
-	if ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir", "host-path",
-		"local-volume", "image"}, name) {
-		return Finding{}
-	}
-	return Finding{
-		Verdict: Lost, Blocks: true, Why: "volumes of the plugin " + plugin +
-			", which the agent does not have: containers run on, but none of the pod can start",
-		Do: "move the pod to another node first",
+// volumeDir judges the directory of the volumes, or of the devices, of one plugin in a pod.
+func volumeDir(drivers bool) func(f File) Finding {
+	return func(f File) Finding {
+		plugin := strings.ReplaceAll(path.Base(f.Path), "~", "/")
+		name, ours := strings.CutPrefix(plugin, "kubernetes.io/")
+		switch {
+		case ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir", "host-path",
+			"local-volume", "image", "nfs"}, name):
+			return Finding{}
+		case ours && name == "csi" && drivers:
+			return kept("volumes of CSI drivers, which stay mounted: either takes down what the other has made")(f)
+		case ours && name == "csi":
+			return Finding{
+				Verdict: Lost, Blocks: true, Why: "volumes of CSI drivers, which the agent has only in a cluster with a " +
+					"container runtime: containers run on, but none of the pod can start",
+				Do: "give --kubeconfig, or move the pod to another node first",
+			}
+		}
+		return Finding{
+			Verdict: Lost, Blocks: true, Why: "volumes of the plugin " + plugin +
+				", which the agent does not have: containers run on, but none of the pod can start",
+			Do: "move the pod to another node first",
+		}
 	}
 }
