@@ -54,6 +54,8 @@
 //
 // Find and Published read the disk and the list of mounts. They do not call a driver.
 //
+// Stats: a driver is asked for the usage of a volume every 30 s at most, for all pods of the volume.
+//
 // VolumesInUse: a volume is in the result before Attach asks whether it is attached, until it is unstaged. Run reads
 // those of an earlier agent from the records.
 //

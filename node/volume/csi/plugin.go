@@ -20,6 +20,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/lifecycle"
@@ -67,6 +68,8 @@ type Plugin struct {
 	attached map[string]map[string]string
 	// staged are the volumes that this agent has staged, by their keys.
 	staged map[string]struct{}
+	// usage is what drivers have last answered to NodeGetVolumeStats, by the key of the volume.
+	usage map[string]statsv1alpha1.FsStats
 	// waiting are the pods that wait for a driver, by its name, and republished the pods with volumes that are
 	// published again and again.
 	waiting     map[string]map[types.UID]struct{}
@@ -99,7 +102,7 @@ func New(cluster csinode.Cluster, rootDir string, opts Options) (*Plugin, error)
 	p := &Plugin{cluster: cluster, rootDir: rootDir, timeout: opts.CallTimeout, node: lifecycle.NopNode{},
 		inUse: map[v1.UniqueVolumeName]struct{}{}, attached: map[string]map[string]string{},
 		staged: map[string]struct{}{}, waiting: map[string]map[types.UID]struct{}{},
-		republished: map[types.UID]struct{}{}}
+		republished: map[types.UID]struct{}{}, usage: map[string]statsv1alpha1.FsStats{}}
 	p.dial = func(ctx context.Context, endpoint string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", endpoint)
 	}
@@ -393,6 +396,7 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 		}
 	}
 	p.mu.Lock()
+	delete(p.usage, req.Key)
 	delete(p.attached, req.Key)
 	p.mu.Unlock()
 	p.cluster.Forget(csinode.AttachmentName(r.Handle, r.Driver, p.node.NodeName()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -13,9 +14,14 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
-// Stats implements [volume.PersistentPlugin]. It asks the driver, if that reports usage.
+// usageAge is for how long the usage of a volume counts for all its pods: less than the minute after which a pod is
+// measured again.
+const usageAge = 30 * time.Second
+
+// Stats implements [volume.PersistentPlugin]. It asks the driver, if that reports usage, once for all pods of a volume.
 func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1alpha1.FsStats, err error) {
 	r, err := p.read(place)
 	if err != nil {
@@ -24,6 +30,23 @@ func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1al
 	if r.Driver == "" {
 		return stats, fs.ErrNotExist
 	}
+	key := r.Driver + csinode.Separator + r.Handle
+	p.mu.Lock()
+	known, ok := p.usage[key]
+	p.mu.Unlock()
+	if ok && time.Since(known.Time.Time) < usageAge {
+		return known, nil
+	}
+	if stats, err = p.ask(ctx, r, place); err == nil {
+		p.mu.Lock()
+		p.usage[key] = stats
+		p.mu.Unlock()
+	}
+	return stats, err
+}
+
+// ask asks a driver for the usage of a volume.
+func (p *Plugin) ask(ctx context.Context, r record, place volume.Place) (stats statsv1alpha1.FsStats, err error) {
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
 		return stats, err

@@ -40,6 +40,13 @@ func TestVolumeStats(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(ready["data"].HostPath, "file"), make([]byte, 5000), 0o600))
 		r.use(pod, v1.Volume{Name: "other", VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "other"}}}) // is not set up
+		if reports {
+			remove := r.driver.Inject(csidriver.Fault{Method: "NodeGetVolumeStats", Code: codes.Internal})
+			_, err := r.manager.VolumeStats(t.Context(), pod, r.podDir(pod))
+			assert.ErrorContains(t, err, `volume "data" of pod default/web`)
+			remove()
+			r.driver.ForgetCalls()
+		}
 		stats, err := r.manager.VolumeStats(t.Context(), pod, r.podDir(pod))
 		require.NoError(t, err)
 		var names []string
@@ -53,10 +60,10 @@ func TestVolumeStats(t *testing.T) {
 			assert.Equal(t, []string{"data", "raw", "scratch"}, names)
 			assert.EqualValues(t, 1<<20, *stats[0].CapacityBytes)
 			assert.EqualValues(t, 5000, *stats[0].UsedBytes)
-			remove := r.driver.Inject(csidriver.Fault{Method: "NodeGetVolumeStats", Code: codes.Internal})
-			_, err = r.manager.VolumeStats(t.Context(), pod, r.podDir(pod))
-			assert.ErrorContains(t, err, `volume "data" of pod default/web`)
-			remove()
+			again, err := r.manager.VolumeStats(t.Context(), pod, r.podDir(pod))
+			require.NoError(t, err)
+			assert.Equal(t, stats, again)
+			assert.Equal(t, 3, csidriver.Count(r.driver.Calls(), "NodeGetVolumeStats"), "once for each volume")
 		} else {
 			assert.Equal(t, []string{"data", "scratch"}, names, "a device has no file system")
 		}
