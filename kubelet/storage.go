@@ -15,8 +15,12 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/volume/nfs"
 )
 
-// newStorage adds the plugin of volumes of CSI drivers, which are plugins of the node.
+// newStorage adds the plugin of volumes of CSI drivers, which are plugins of the node. nil: the embedder has one of its
+// own.
 func newStorage(opts *kubeletkit.Options, s *config.Settings, joins *member) (*csi.Plugin, error) {
+	if hasPlugin(&opts.Volumes, csi.Name) {
+		return nil, nil
+	}
 	p, err := csi.New(joins.Storage(), s.RootDir, csi.Options{})
 	if err != nil {
 		return nil, err

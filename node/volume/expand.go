@@ -187,10 +187,13 @@ func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req Persis
 	}
 	pv.Spec.Capacity[v1.ResourceStorage] = todo.size
 	req.Volume = pv
-	err = runtime.Recover(func() error {
-		_, err := plugin.Expand(ctx, req)
-		return err
-	})
+	key := keyOf(plugin, plugin.Key(req.Volume))
+	unlock, err := p.persistent.locks.lockKey(ctx, lockOf(plugin, key, req.Place))
+	if err != nil {
+		return size, err
+	}
+	defer unlock()
+	err = runtime.Recover(func() error { return plugin.Expand(ctx, req) })
 	switch {
 	case err == nil && todo.mark:
 		_, err = p.Claims.UpdateStatus(ctx, claim, finished(claim, todo.size))

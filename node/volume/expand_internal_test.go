@@ -34,10 +34,10 @@ func (*sized) Publish(_ context.Context, req PersistentRequest) (Published, erro
 	return Published{Volume: runtime.Volume{HostPath: req.Dir}}, nil
 }
 
-func (s *sized) Expand(_ context.Context, req PersistentRequest) (resource.Quantity, error) {
+func (s *sized) Expand(_ context.Context, req PersistentRequest) error {
 	size := req.Volume.Spec.Capacity[v1.ResourceStorage]
 	s.sizes = append(s.sizes, size.String())
-	return size, s.err
+	return s.err
 }
 
 func (s *sized) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {

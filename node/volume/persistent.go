@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -57,10 +56,10 @@ type PersistentPlugin interface {
 	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one. It is
 	// also called if this agent has called Attach, and Find returns nothing.
 	Unstage(ctx context.Context, req UnpublishRequest) error
-	// Expand makes the file system of a published volume, or its device, as large as the storage is, which has the
-	// size of req.Volume. It returns the new size. Its error wraps [ErrUnsupported] if there is nothing to do on the
-	// node.
-	Expand(ctx context.Context, req PersistentRequest) (resource.Quantity, error)
+	// Expand makes the file system of a published volume, or its device, as large as the storage. req.Volume has the
+	// new size. Its error wraps [ErrInfeasible] or [ErrInUse] if another attempt is of no use, and [ErrUnsupported] if
+	// the plugin cannot do it: that is a failure if the controller has left it to the node.
+	Expand(ctx context.Context, req PersistentRequest) error
 	// Stats returns the usage of a published volume. Its error wraps [ErrUnsupported] if the file system of the volume
 	// is to be measured instead, and [fs.ErrNotExist] if the volume is not published.
 	Stats(ctx context.Context, place Place) (statsv1alpha1.FsStats, error)
@@ -79,6 +78,8 @@ type PersistentRequest struct {
 	ReadOnly bool
 	// Block means that containers use the volume as a device.
 	Block bool
+	// Shared means that another pod may have the volume, if this pod has an fsGroup.
+	Shared bool
 	// Place is that of the volume in the directory of the pod. Its directories of state exist.
 	Place
 }
@@ -140,9 +141,7 @@ func (PersistentBase) Unpublish(context.Context, UnpublishRequest) error { retur
 func (PersistentBase) Unstage(context.Context, UnpublishRequest) error { return nil }
 
 // Expand implements [PersistentPlugin]. It returns [ErrUnsupported].
-func (PersistentBase) Expand(context.Context, PersistentRequest) (resource.Quantity, error) {
-	return resource.Quantity{}, ErrUnsupported
-}
+func (PersistentBase) Expand(context.Context, PersistentRequest) error { return ErrUnsupported }
 
 // MeasuredName implements [PersistentPlugin]. It is empty.
 func (PersistentBase) MeasuredName(string) string { return "" }

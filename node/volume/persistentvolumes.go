@@ -90,6 +90,7 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	if err := s.use(ctx, p, key, req); err != nil {
 		return ready, err
 	}
+	req.Shared = accessOf(req.Pod).gid >= 0 && s.shared(key, req)
 	published, err = s.publish(ctx, p, req)
 	if err == nil {
 		s.mu.Lock()
@@ -105,6 +106,13 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 		earlier.ReadOnly, earlier.Relabel = true, false
 	}
 	return earlier.Volume, &OutdatedError{err}
+}
+
+// shared reports whether another pod may have the volume.
+func (s *persistentVolumes) shared(key string, req PersistentRequest) bool {
+	users, err := s.usersOf(filepath.Dir(req.podDir()), key)
+	return err != nil || slices.ContainsFunc(users,
+		func(user string) bool { return placeOfState(user).podDir() != req.podDir() })
 }
 
 // use makes the pod a user of the volume, if it may be one.

@@ -9,7 +9,6 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -84,40 +83,35 @@ func (p *Plugin) ask(ctx context.Context, r record, place volume.Place) (stats s
 func size(n int64) *uint64 { return new(uint64(max(n, 0))) }
 
 // Expand implements [volume.PersistentPlugin].
-func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) (resource.Quantity, error) {
-	want := req.Volume.Spec.Capacity["storage"]
+func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) error {
 	src := req.Volume.Spec.CSI
 	d, err := p.driverFor(req.Pod, src.Driver)
 	if err != nil {
-		return want, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	can, err := d.capabilities(ctx)
 	if err != nil {
-		return want, err
+		return err
 	}
 	if !can.expand {
-		return want, fmt.Errorf("NodeExpand is not supported by the CSI driver %s: %w", src.Driver, volume.ErrUnsupported)
+		return fmt.Errorf("NodeExpand is not supported by the CSI driver %s: %w", src.Driver, volume.ErrUnsupported)
 	}
 	secrets, err := p.secrets(ctx, src.NodeExpandSecretRef, "NodeExpandSecretRef")
 	if err != nil {
-		return want, err
+		return err
 	}
 	call := &csipb.NodeExpandVolumeRequest{VolumeId: src.VolumeHandle, VolumePath: p.targetPath(req.Place, req.Block),
-		CapacityRange: &csipb.CapacityRange{RequiredBytes: want.Value()}, VolumeCapability: capability(can, req),
-		Secrets: secrets}
+		CapacityRange:    &csipb.CapacityRange{RequiredBytes: req.Volume.Spec.Capacity.Storage().Value()},
+		VolumeCapability: capability(can, req), Secrets: secrets}
 	if can.stage {
 		call.StagingTargetPath = p.stagePath(req)
 	}
-	answer, err := d.node.NodeExpandVolume(ctx, call)
-	if err != nil {
-		return want, fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", classified(err))
+	if _, err := d.node.NodeExpandVolume(ctx, call); err != nil {
+		return fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", classified(err))
 	}
-	if bytes := answer.GetCapacityBytes(); bytes > 0 {
-		return *resource.NewQuantity(bytes, resource.BinarySI), nil
-	}
-	return want, nil
+	return nil
 }
 
 // classified returns the error of NodeExpandVolume as one that says whether another attempt is useful (kubelet:

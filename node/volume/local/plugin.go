@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -153,10 +152,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		return out, link(req.Volume.Spec.Local.Path, req.Device)
 	}
 	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error { return p.bind(ctx, req) })
-	if err != nil || req.ReadOnly {
-		return out, err
-	}
-	out.OfGroup, err = p.ofGroup(req)
+	out.OfGroup = !req.ReadOnly && !req.Shared // the files stay those of the pod that had the volume first
 	return out, err
 }
 
@@ -190,19 +186,6 @@ func (p *Plugin) bind(ctx context.Context, req volume.PersistentRequest) error {
 	return nil
 }
 
-// ofGroup reports whether the files are to belong to the fsGroup of the pod: no other pod has the volume.
-func (p *Plugin) ofGroup(req volume.PersistentRequest) (bool, error) {
-	if security := req.Pod.Spec.SecurityContext; security == nil || security.FSGroup == nil {
-		return false, nil
-	}
-	plugin := filepath.Base(filepath.Dir(req.Dir))
-	others, err := filepath.Glob(filepath.Join(p.rootDir, "pods", "*", "volumes", plugin, filepath.Base(req.Dir)))
-	if err != nil {
-		return false, err
-	}
-	return !slices.ContainsFunc(others, func(dir string) bool { return dir != req.Dir }), nil
-}
-
 // Unpublish implements [volume.PersistentPlugin].
 func (*Plugin) Unpublish(_ context.Context, req volume.UnpublishRequest) error {
 	if err := os.Remove(req.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -227,12 +210,11 @@ func (p *Plugin) Unstage(ctx context.Context, req volume.UnpublishRequest) error
 
 // Expand implements [volume.PersistentPlugin]. It makes the file system as large as the device. A device is as large as
 // it is.
-func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) (resource.Quantity, error) {
+func (p *Plugin) Expand(ctx context.Context, req volume.PersistentRequest) error {
 	if req.Block {
-		return resource.Quantity{}, volume.ErrUnsupported
+		return volume.ErrUnsupported
 	}
-	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error {
+	return p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error {
 		return p.opts.run.Grow(ctx, req.Volume.Spec.Local.Path, p.stage(req.Volume.Name))
 	})
-	return req.Volume.Spec.Capacity[v1.ResourceStorage], err
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	csitranslation "k8s.io/csi-translation-lib"
 
 	"github.com/kubeletkit/kubeletkit/node/volume"
@@ -62,6 +61,9 @@ func Wrap(p volume.PersistentPlugin) volume.PersistentPlugin { return plugin{p} 
 
 type plugin struct{ volume.PersistentPlugin }
 
+// Unwrap returns the plugin, for what it can beside the interface, such as VolumesInUse, see [runtime.Optional].
+func (p plugin) Unwrap() any { return p.PersistentPlugin }
+
 // Inline implements [volume.PersistentPlugin].
 func (p plugin) Inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume {
 	translator := csitranslation.New()
@@ -101,6 +103,6 @@ func (p plugin) Publish(ctx context.Context, req volume.PersistentRequest) (volu
 }
 
 // Expand implements [volume.PersistentPlugin].
-func (p plugin) Expand(ctx context.Context, req volume.PersistentRequest) (resource.Quantity, error) {
+func (p plugin) Expand(ctx context.Context, req volume.PersistentRequest) error {
 	return p.PersistentPlugin.Expand(ctx, migrated(req))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/intree"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -99,14 +99,14 @@ func (p *csiPlugin) Stage(_ context.Context, req volume.PersistentRequest) error
 func (p *csiPlugin) Publish(_ context.Context, req volume.PersistentRequest) (volume.Published, error) {
 	return volume.Published{}, p.note(req)
 }
-func (p *csiPlugin) Expand(_ context.Context, req volume.PersistentRequest) (resource.Quantity, error) {
-	return resource.Quantity{}, p.note(req)
-}
+func (p *csiPlugin) Expand(_ context.Context, req volume.PersistentRequest) error { return p.note(req) }
 
 // A volume in the spec of a pod that is translated is set up as a persistent volume, others as they are.
 func TestInline(t *testing.T) {
 	inner := &csiPlugin{}
 	p := intree.Wrap(inner)
+	same, ok := runtime.Optional[*csiPlugin](p)
+	assert.True(t, ok && same == inner, "what the plugin can do beside the interface is not lost")
 	pod := &v1.Pod{}
 	pod.Namespace = "default"
 	disk := &v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
@@ -125,8 +125,8 @@ func TestInline(t *testing.T) {
 		inner.got = nil
 		req := volume.PersistentRequest{Pod: pod, Volume: test.pv, Inline: true}
 		_, publishErr := p.Publish(t.Context(), req)
-		_, expandErr := p.Expand(t.Context(), req)
-		require.NoError(t, errors.Join(p.Attach(t.Context(), req), p.Stage(t.Context(), req), publishErr, expandErr))
+		require.NoError(t, errors.Join(p.Attach(t.Context(), req), p.Stage(t.Context(), req), publishErr,
+			p.Expand(t.Context(), req)))
 		require.Len(t, inner.got, 4)
 		for _, got := range inner.got {
 			assert.Equal(t, test.inline, got.Inline)
