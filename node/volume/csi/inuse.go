@@ -1,9 +1,12 @@
 package csi
 
 import (
+	"context"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
@@ -30,17 +33,35 @@ func (p *Plugin) unuse(name v1.UniqueVolumeName) {
 	}
 }
 
-// readInUse reads the volumes that an earlier agent, or a kubelet, has left in use.
-func (p *Plugin) readInUse() {
+// readInUse reads the volumes that an earlier agent, or a kubelet, has left in use. The records do not say which drivers
+// attach volumes: the CSIDriver objects do.
+func (p *Plugin) readInUse(ctx context.Context) {
+	drivers := map[string]struct{}{}
 	p.mu.Lock() // also while it reads: no volume goes meanwhile
-	err := p.recordsBelow(func(r record) { p.inUse[csinode.UniqueName(r.Driver, r.Handle)] = struct{}{} })
-	p.inUseRead = err == nil
+	err := p.recordsBelow(func(r record) {
+		p.inUse[csinode.UniqueName(r.Driver, r.Handle)] = struct{}{}
+		drivers[r.Driver] = struct{}{}
+	})
 	p.mu.Unlock()
 	if err != nil {
 		p.node.Logger().Error(err, "Volumes of CSI drivers that are in use could not be read; "+
 			"the status of the node keeps those that it has until the next start")
 		return
 	}
+	for name := range drivers {
+		object, err := p.driverObject(ctx, name)
+		if err != nil || object == nil || ptr.Deref(object.Spec.AttachRequired, true) {
+			delete(drivers, name)
+		}
+	}
+	p.mu.Lock()
+	maps.DeleteFunc(p.inUse, func(volume v1.UniqueVolumeName, _ struct{}) bool {
+		driver, _, _ := csinode.SplitUniqueName(volume)
+		_, attachesNone := drivers[driver]
+		return attachesNone
+	})
+	p.inUseRead = true
+	p.mu.Unlock()
 	p.node.NodeStatusChanged()
 }
 

@@ -122,7 +122,7 @@ func (p *Plugin) Join(node lifecycle.Node) error {
 // Run implements [lifecycle.Runner]. It reads which volumes are in use, and keeps what is published of the drivers up
 // to date.
 func (p *Plugin) Run(ctx context.Context) error {
-	p.readInUse()
+	p.readInUse(ctx)
 	return p.drivers.run(ctx)
 }
 

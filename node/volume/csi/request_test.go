@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
@@ -353,6 +354,12 @@ func TestAttachRequired(t *testing.T) {
 		assert.Equal(t, c.attaches, len(volumes) == 1)
 		r.cluster.attached = nil
 		r.mustSetUp(pod)
+		r.restart() // what is in use is read from disk
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			volumes, known := r.plugin.VolumesInUse()
+			assert.True(collect, known)
+			assert.Equal(collect, c.attaches, len(volumes) == 1)
+		}, 10*time.Second, time.Millisecond)
 		r.mustRemove(pod)
 		r.isClean()
 	}
