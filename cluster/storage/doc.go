@@ -3,7 +3,7 @@
 //
 // # Vocabulary
 //
-//   - A CSIDriver is an object with what a driver wants: attachment, information about the pod, tokens.
+//   - A CSIDriver is an object with what a driver requests: attachment, information about the pod, tokens.
 //   - A VolumeAttachment is the object by which a controller attaches a volume to a node. An attached one has the
 //     metadata that the driver needs on the node, which may be secret.
 //   - A volume is in use while the status of the node has it in volumesInUse, and attached while that has it in

@@ -54,13 +54,14 @@
 //
 // Find and Published read the disk and the list of mounts. They do not call a driver.
 //
-// Stats: a driver is asked for the usage of a volume every 30 s at most, for all pods of the volume.
+// Stats: an answer to NodeGetVolumeStats counts for 30 s, for all pods of the volume.
 //
 // VolumesInUse: a volume is in the result before Attach asks whether it is attached, until it is unstaged. Run reads
 // those of an earlier agent from the records.
 //
-// Secrets and tokens are in memory and in calls, and in no file, message or error of this package. The texts of a
-// driver are passed on as they are.
+// Secrets and tokens are in memory and in calls, and in no file, message or error of this package. Package
+// cluster/storage keeps the secrets of volumes in the checkpoint of the agent. The texts of a driver are passed on as
+// they are.
 //
 // A driver that hangs holds up the pods with its volumes, each call until [Options].CallTimeout. All else goes on.
 //
@@ -74,13 +75,14 @@
 //
 //   - What a driver can do is asked once for each registration. kubelet asks before each call.
 //   - kubelet maps the device of a block volume with a bind mount and a loop device of its own. Here the link in
-//     volumeDevices leads to the path at which the driver has published the device. Both of a kubelet are removed.
-//   - kubelet hands the path of the stage also to drivers that do not stage a block volume.
+//     volumeDevices leads to the path at which the driver has published the device. What a kubelet has mapped is removed with the volume.
+//   - kubelet also passes the staging path of a block volume to drivers without STAGE_UNSTAGE_VOLUME.
 //   - The lifecycle modes of a CSIDriver object count for block volumes, too. A CSIDriver object without an
 //     fsGroupPolicy has the default of the API.
 //   - A ReadWriteOncePod volume is in use until it is unpublished and unstaged, and not only while a pod runs.
 //   - A call that fails for good after one that has timed out is undone at the end of the pod.
 //   - Containers of a pod whose volume could be published once are started while it cannot be published again.
 //   - SELinux labels are not mounted: the runtime relabels the files.
-//   - Drivers in the tree, and their migration to CSI, are not supported.
+//
+// Volumes of the types that Kubernetes has moved to CSI drivers are translated by package intree, which wraps this plugin.
 package csi
