@@ -45,7 +45,7 @@ type Config struct {
 	// Info is the machine, with the limits of the agent's options; Images and Runtime are the
 	// agent's; Instance is its root directory; LeaseClient has a budget of its own. It adds a ready check, that of
 	// lifecycle.Node.RuntimeReadyWithin, and the conditions of a [Pressure], which those of Conditions replace.
-	// NoControllerAttach is true if the agent has no volume plugins of its own and CSI is false.
+	// NoControllerAttach is true if the options of volumes have neither Plugins nor Persistent.
 	Node node.Options
 	// Devices are the devices of the node, such as a devices.Manager. They are resources of the node object, and pods
 	// are not refused for a lack of what they manage: the component that gives the devices does that. nil: there are

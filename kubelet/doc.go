@@ -19,8 +19,8 @@
 //
 // The configuration is that of kubelet, from flags, from a file, from a directory of files and from
 // [Options.Configuration]. docs/operate/configure.md has what differs. [Options.Without] leaves capabilities out, and
-// [Options.Join], [Options.Sources], [Options.Volumes], [Options.Probes], [Options.Override] and [Options.Runtime] add
-// to an agent or replace parts of it, as those of [kubeletkit.Options] do.
+// [Options.Join], [Options.Sources], [Options.Volumes], [Options.PersistentVolumes], [Options.Probes],
+// [Options.Override] and [Options.Runtime] add to an agent or replace parts of it, as those of [kubeletkit.Options] do.
 //
 // # The embedded runtime
 //

@@ -55,8 +55,8 @@ func (ClaimBase) UpdateStatus(_ context.Context, old, _ *v1.PersistentVolumeClai
 	return old, ErrUnsupported
 }
 
-// Claim is the [Plugin] for persistent volumes, through claims and ephemeral claims. It sets up those of the types
-// hostPath and local itself, and leaves others to the plugins of Options.Persistent. A local volume must be a
+// Claim is the [Plugin] for persistent volumes, through claims and ephemeral claims. The plugins of Options.Persistent
+// are tried first. Otherwise it sets up those of the types hostPath and local itself. A local volume must be a
 // directory. With mount options it is mounted in the directory of the pod, which needs CAP_SYS_ADMIN and Linux 5.12.
 // Which volume is behind a claim is looked up once for each pod, and then remembered, as it does not change.
 //
@@ -185,7 +185,7 @@ func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundV
 	if err == nil {
 		held := bound.Volume.Spec.Capacity[v1.ResourceStorage]
 		if size := p.expand(ctx, plugin, persistent); size.Cmp(held) > 0 {
-			bound.Volume.Spec.Capacity[v1.ResourceStorage] = size
+			bound.Volume = withCapacity(bound.Volume, size)
 			// If it fails, a volume of several nodes is expanded again, which does nothing.
 			_ = bound.write(file, p.before)
 		}
@@ -342,8 +342,10 @@ func (p Claim) pluginOf(ctx context.Context, pv *v1.PersistentVolume) (Persisten
 	}
 	found := make(chan PersistentPlugin, 1) // of one, so that a call that stays behind ends
 	err := p.checks.do(ctx, pv.Spec.Local.Path, func(context.Context) error {
-		found <- p.persistent.pluginOf(pv)
-		return nil
+		return runtime.Recover(func() error {
+			found <- p.persistent.pluginOf(pv)
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, err

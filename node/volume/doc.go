@@ -51,9 +51,9 @@
 // Reconciler finds the volume behind a claim, checks that both are bound to each other, the mode and the node affinity
 // of the volume, and calls the plugin in the order Attach, Stage, Publish. At the end of the pod it calls Unpublish,
 // and Unstage for the last pod of the volume on the node. The Reconciler knows which pods use a volume: it refuses a
-// second pod for a volume that is ReadWriteOncePod, and calls for one volume never overlap. What is staged is found
-// from the directories of pods, by Find of the plugin. Embed [PersistentBase] for a type without stages: Name, Supports
-// and Publish are enough for volumes that are mounted for each pod.
+// second pod for a volume that is ReadWriteOncePod, and calls for one volume that change something never overlap. What
+// is staged is found from the directories of pods, by Find of the plugin. Embed [PersistentBase] for a type without
+// stages: Name, Supports and Publish are enough for volumes that are mounted for each pod.
 //
 // The API has no volume type for plugins outside a cluster. A flexVolume has the name of a
 // driver and options, which is enough for most plugins, and manifests may contain it. A csi
@@ -71,11 +71,12 @@
 // # Guarantees
 //
 // SetUp, TearDown and Remove are idempotent and may be called after a crash at any point; tests
-// fail and kill each step. There is no loop and no state beside disk and mounts, see
+// fail and kill each step. There is no loop, and what is set up is found on disk and in the list of mounts, see
 // docs/contribute/architecture.md. All file names in a volume of files are inside it: names such as ".." or
 // "..data" are errors, and planted links are not followed. Remove never deletes across a mount: if
 // a mount below the directory cannot be unmounted, the error names it and nothing in it is
-// deleted. All methods are safe for concurrent use by different pods. Only hashes of volumes of
+// deleted. All methods are safe for concurrent use by different pods. Hashes of volumes of
 // files that were found up to date are held in memory: such a volume is not read again while the
-// payload and the inodes, sizes and times of its files stay the same.
+// payload and the inodes, sizes and times of its files stay the same. So are the users of the volumes
+// of a [PersistentPlugin], which are read from disk when they are needed first, and what is published.
 package volume

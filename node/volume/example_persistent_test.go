@@ -35,7 +35,7 @@ func (s *shares) Publish(_ context.Context, req volume.PersistentRequest) (out v
 		err = nil
 	}
 	out.HostPath = req.Dir
-	out.OfGroup = true // the agent gives the files to the fsGroup of the pod
+	out.FSGroup = true // the agent gives the files to the fsGroup of the pod
 	return out, err
 }
 

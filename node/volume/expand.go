@@ -128,8 +128,7 @@ func failed(claim *v1.PersistentVolumeClaim, err error, now time.Time) *v1.Persi
 }
 
 // expand expands a published volume if its claim says so. It returns the size that the volume has afterwards, which is
-// held unless it was expanded. The pod does not wait for it: what fails is an event, and is tried again in a later
-// sync.
+// held unless it was expanded. What fails is an event, and is tried again in a later sync; the pod starts all the same.
 func (p Claim) expand(ctx context.Context, plugin PersistentPlugin, req PersistentRequest) (size resource.Quantity) {
 	held := req.Volume.Spec.Capacity[v1.ResourceStorage]
 	ref := req.Volume.Spec.ClaimRef
@@ -176,24 +175,14 @@ func (p Claim) warn(req PersistentRequest, reason, message string) {
 func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req PersistentRequest,
 	claim *v1.PersistentVolumeClaim, todo expansion) (size resource.Quantity, err error) {
 	if todo.mark {
-		if claim, err = p.Claims.UpdateStatus(ctx, claim,
-			withStatus(claim, v1.PersistentVolumeClaimNodeResizeInProgress)); err != nil {
+		marked, err := p.Claims.UpdateStatus(ctx, claim,
+			withStatus(claim, v1.PersistentVolumeClaimNodeResizeInProgress))
+		if err != nil {
 			return size, fmt.Errorf("marking claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
+		claim = marked
 	}
-	pv := req.Volume.DeepCopy()
-	if pv.Spec.Capacity == nil {
-		pv.Spec.Capacity = v1.ResourceList{}
-	}
-	pv.Spec.Capacity[v1.ResourceStorage] = todo.size
-	req.Volume = pv
-	key := keyOf(plugin, plugin.Key(req.Volume))
-	unlock, err := p.persistent.locks.lockKey(ctx, lockOf(plugin, key, req.Place))
-	if err != nil {
-		return size, err
-	}
-	defer unlock()
-	err = runtime.Recover(func() error { return plugin.Expand(ctx, req) })
+	err = p.persistent.expand(ctx, plugin, req, todo.size)
 	switch {
 	case err == nil && todo.mark:
 		_, err = p.Claims.UpdateStatus(ctx, claim, finished(claim, todo.size))
@@ -204,6 +193,28 @@ func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req Persis
 		err = errors.Join(err, markErr)
 	}
 	return todo.size, err
+}
+
+// expand has the plugin expand a volume to a size.
+func (s *persistentVolumes) expand(ctx context.Context, p PersistentPlugin, req PersistentRequest,
+	size resource.Quantity) error {
+	req.Volume = withCapacity(req.Volume, size)
+	unlock, err := s.locks.lockKey(ctx, lockOf(p, keyOf(p, p.Key(req.Volume)), req.Place))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return runtime.Recover(func() error { return p.Expand(ctx, req) })
+}
+
+// withCapacity returns a copy of a volume with another size.
+func withCapacity(pv *v1.PersistentVolume, size resource.Quantity) *v1.PersistentVolume {
+	pv = pv.DeepCopy()
+	if pv.Spec.Capacity == nil {
+		pv.Spec.Capacity = v1.ResourceList{}
+	}
+	pv.Spec.Capacity[v1.ResourceStorage] = size
+	return pv
 }
 
 // expandDue reports whether the claim of a volume is to be read again.

@@ -16,9 +16,10 @@ import (
 // publication, and unstaged after its last one.
 //
 // Each method is idempotent: it is called again after an error, after a restart of the agent, and if the agent ended in
-// the middle of it. Calls for one [PersistentPlugin.Key] never overlap, and if [PersistentPlugin.PerPod], those for one
-// place; all other calls do. What is on disk is the state. A panic becomes an error. Embed [PersistentBase], so that
-// methods added later do not break the plugin. Package volumetest tests implementations.
+// the middle of it. Calls of Attach, Stage, Publish, Expand, Unpublish and Unstage for one key, or for one place if
+// [PersistentPlugin.PerPod], never overlap; all other calls do. What is on disk is the state. A panic becomes an error.
+// Embed [PersistentBase], so that methods added later do not break the plugin. Package volumetest tests
+// implementations.
 type PersistentPlugin interface {
 	// Name is the plugin's name, a qualified name such as "example.com/nfs", which no [Plugin] has. It must stay the
 	// same over restarts of the agent.
@@ -30,7 +31,8 @@ type PersistentPlugin interface {
 	// path of a volume of the type local.
 	Supports(pv *v1.PersistentVolume) bool
 	// Inline returns a persistent volume for a volume in the spec of a pod if the plugin supports its type, and nil
-	// otherwise. It has the name of the volume. It does not block.
+	// otherwise. It has the name of the volume. If pods do not share it, its key has the UID of the pod. It does not
+	// block.
 	Inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume
 	// Key names the storage behind the volume: persistent volumes with the same key are the same storage, which is
 	// staged once.
@@ -54,7 +56,7 @@ type PersistentPlugin interface {
 	// whose volume did not get that far, if this agent has called Attach for it.
 	Unpublish(ctx context.Context, req UnpublishRequest) error
 	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one. It is
-	// also called if this agent has called Attach, and Find returns nothing.
+	// also called if this agent has called Attach, and Find returns nothing. If PerPod, Unpublish undoes Attach.
 	Unstage(ctx context.Context, req UnpublishRequest) error
 	// Expand makes the file system of a published volume, or its device, as large as the storage. req.Volume has the
 	// new size. Its error wraps [ErrInfeasible] or [ErrInUse] if another attempt is of no use, and [ErrUnsupported] if
@@ -69,7 +71,8 @@ type PersistentPlugin interface {
 
 // PersistentRequest is the input of the methods of a [PersistentPlugin] for a pod.
 type PersistentRequest struct {
-	// Pod and Volume must not be changed. Volume is as it was when it was set up for the pod first.
+	// Pod and Volume must not be changed. Volume has the name, the UID and the spec of when it was first set up for the
+	// pod, and no labels or annotations. Its capacity follows expansions.
 	Pod    *v1.Pod
 	Volume *v1.PersistentVolume
 	// Inline means that the volume is in the spec of the pod, and Volume was made by [PersistentPlugin.Inline].
@@ -84,7 +87,8 @@ type PersistentRequest struct {
 	Place
 }
 
-// UnpublishRequest is the input of [PersistentPlugin.Unpublish]. There is no spec: it may be gone.
+// UnpublishRequest is the input of [PersistentPlugin.Unpublish] and [PersistentPlugin.Unstage]. There is no spec: it
+// may be gone.
 type UnpublishRequest struct {
 	// Pod may have a UID only.
 	Pod runtime.PodRef
@@ -96,11 +100,11 @@ type UnpublishRequest struct {
 // Published is a volume that is ready for a pod.
 type Published struct {
 	runtime.Volume
-	// OfGroup means that the files in the volume are to belong to the fsGroup of the pod. The [Reconciler] gives them
+	// FSGroup means that the files in the volume are to belong to the fsGroup of the pod. The [Reconciler] gives them
 	// to it, as the change policy of the pod says, before a container starts.
-	OfGroup bool
-	// Again means that Publish is called again in each sync of the pod.
-	Again bool
+	FSGroup bool
+	// Republish means that Publish is called again in each sync of the pod.
+	Republish bool
 }
 
 // PersistentBase is a [PersistentPlugin] without staging, for volumes that are mounted for each pod. It supports no

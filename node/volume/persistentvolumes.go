@@ -84,19 +84,33 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	s.mu.Lock()
 	published, found := s.ready[req.StateDir]
 	s.mu.Unlock()
-	if found && !published.Again {
+	if found && !published.Republish {
 		return published.Volume, nil
 	}
 	if err := s.use(ctx, p, key, req); err != nil {
 		return ready, err
 	}
+	before, err := s.begin(p, req.Place)
+	if err != nil {
+		return ready, &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
+	}
 	req.Shared = accessOf(req.Pod).gid >= 0 && s.shared(key, req)
-	published, err = s.publish(ctx, p, req)
+	limited := ctx
+	if found { // the pod has the volume, and waits for nothing that is new in it
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, againTimeout)
+		defer cancel()
+	}
+	published, err = s.publish(limited, p, req)
 	if err == nil {
+		s.complete(req.Place)
 		s.mu.Lock()
 		s.ready[req.StateDir] = published
 		s.mu.Unlock()
 		return published.Volume, nil
+	}
+	if !before {
+		return ready, err
 	}
 	earlier, findErr := p.Published(req.Place)
 	if findErr != nil || earlier == nil {
@@ -106,6 +120,57 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 		earlier.ReadOnly, earlier.Relabel = true, false
 	}
 	return earlier.Volume, &OutdatedError{err}
+}
+
+// againTimeout is the limit for a volume that is published again.
+const againTimeout = 30 * time.Second
+
+// Files in the state directory of a volume. The first is there from before its first publication until that has
+// succeeded, the second from then on: what is mounted before that may lack the files of the driver, or belong to
+// another group.
+const (
+	begunFile     = "begun"
+	publishedFile = "published"
+)
+
+// begin reports whether the volume was published for the pod before, also by a kubelet, and notes otherwise that it is
+// going to be.
+func (s *persistentVolumes) begin(p PersistentPlugin, place Place) (published bool, err error) {
+	notes, err := os.ReadDir(place.StateDir)
+	if err != nil {
+		return false, err
+	}
+	for _, note := range notes {
+		if name := note.Name(); name == begunFile || name == publishedFile {
+			return name == publishedFile, nil
+		}
+	}
+	name := begunFile
+	for _, path := range []string{place.Dir, place.Device} {
+		there, err := entriesOf(filepath.Dir(path), func(e fs.DirEntry) bool { return e.Name() == filepath.Base(path) })
+		if err != nil {
+			return false, err
+		}
+		if len(there) == 0 {
+			continue
+		}
+		if earlier, err := p.Published(place); err != nil {
+			return false, err
+		} else if earlier != nil {
+			name = publishedFile
+		}
+	}
+	if err := s.before.step("note that the volume is going to be published"); err != nil {
+		return false, err
+	}
+	return name == publishedFile, os.WriteFile(filepath.Join(place.StateDir, name), nil, 0o600)
+}
+
+// complete notes that the volume is published. If that fails, its containers wait when it cannot be published again.
+func (s *persistentVolumes) complete(place Place) {
+	if s.before.step("note that the volume is published") == nil {
+		_ = os.Rename(filepath.Join(place.StateDir, begunFile), filepath.Join(place.StateDir, publishedFile))
+	}
 }
 
 // shared reports whether another pod may have the volume.
@@ -198,7 +263,7 @@ func (s *persistentVolumes) publish(ctx context.Context, p PersistentPlugin,
 		}},
 		{"SetUp", func() (err error) {
 			published, err = p.Publish(ctx, req)
-			if err == nil && published.OfGroup && !req.Block {
+			if err == nil && published.FSGroup && !req.Block {
 				err = s.give(ctx, req, published.HostPath)
 			}
 			return err

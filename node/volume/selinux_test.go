@@ -15,8 +15,8 @@ import (
 	kruntime "github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// A claim whose containers have different SELinux labels is refused, as its files can have one only; without the feature
-// gate only if one pod may use it.
+// A claim whose containers have different SELinux labels is refused, as its files can have one only; without the
+// feature gate only if one pod may use it.
 func TestSELinuxConflicts(t *testing.T) {
 	mounts := []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	with := func(name string, o *v1.SELinuxOptions) v1.Container {

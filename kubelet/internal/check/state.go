@@ -176,8 +176,8 @@ func volumeDir(drivers bool) func(f File) Finding {
 		plugin := strings.ReplaceAll(path.Base(f.Path), "~", "/")
 		name, ours := strings.CutPrefix(plugin, "kubernetes.io/")
 		switch {
-		case ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir", "host-path",
-			"local-volume", "image", "nfs"}, name):
+		case ours && slices.Contains([]string{"configmap", "secret", "downward-api", "projected", "empty-dir",
+			"host-path", "local-volume", "image", "nfs"}, name):
 			return Finding{}
 		case ours && name == "csi" && drivers:
 			return kept("volumes of CSI drivers, which stay mounted: either takes down what the other has made")(f)

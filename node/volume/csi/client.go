@@ -11,6 +11,7 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -46,6 +47,11 @@ func (p *Plugin) connect(of plugins.Plugin) (*driver, error) {
 			p.node.Measure(volume.DriverCall{Driver: of.Name, Method: method, Code: status.Code(err).String(),
 				Took: time.Since(began)})
 			return err
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{ // soon after a driver that was away for long
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: 5 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return p.dial(ctx, of.Endpoint)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -73,7 +74,7 @@ const maxRecord = 1 << 20
 func readRecord(file string) (r record, err error) {
 	var own ownRecord
 	data, err := safefile.ReadFile(file, maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return record{}, nil
 	}
 	if err != nil {
@@ -142,7 +143,9 @@ func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 		return nil, err
 	}
 	if r.block {
-		if _, err := os.Stat(place.Device); err != nil {
+		// After a reboot, the target may be the empty file over which the driver had mounted the device.
+		info, err := os.Stat(place.Device)
+		if err != nil || info.Mode()&(fs.ModeDevice|fs.ModeCharDevice) != fs.ModeDevice {
 			return nil, gone(err)
 		}
 		return &volume.Published{Volume: runtime.Volume{HostPath: place.Device}}, nil
@@ -389,14 +392,17 @@ func (p *Plugin) removeMap(place volume.Place, uid string) error {
 	return os.Remove(path)
 }
 
-// unstage unstages a volume that no pod uses, and removes its files. Nothing is to be done if its staging path is
-// missing.
+// unstage unstages a volume that no pod uses, and removes its files. The record of the stage, and not its directory,
+// shows that the driver is to be called: a driver may have removed the directory in a call that has failed after that,
+// and a directory at which a dead file system is mounted must not be looked at.
 func (p *Plugin) unstage(ctx context.Context, r record, name string) error {
 	path := p.globalPath(r.Driver, r.Handle)
+	recordOf := filepath.Join(filepath.Dir(path), dataFile)
 	if r.block {
 		path = p.dir(devicesDir, stagingDir, name)
+		recordOf = filepath.Join(p.dir(devicesDir, name), dataDir, dataFile)
 	}
-	switch _, err := os.Lstat(path); {
+	switch _, err := os.Lstat(recordOf); {
 	case err == nil:
 		if err := p.unstageAt(ctx, r, path); err != nil {
 			return err
@@ -404,11 +410,14 @@ func (p *Plugin) unstage(ctx context.Context, r record, name string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
+	if err := p.removeStaged(path, r.block); err != nil {
+		return err
+	}
 	if err := p.step("remove the record of the stage"); err != nil {
 		return err
 	}
 	if !r.block {
-		_ = os.Remove(filepath.Join(filepath.Dir(path), dataFile))
+		_ = os.Remove(recordOf)
 		return gone(os.Remove(filepath.Dir(path)))
 	}
 	_ = os.Remove(p.dir(devicesDir, publishDir, name))
@@ -422,23 +431,36 @@ func (p *Plugin) unstageAt(ctx context.Context, r record, path string) error {
 		return logged("attacher.UnmountDevice failed to create newCsiDriverClient", err)
 	}
 	can, err := d.capabilities(ctx)
-	if err != nil {
+	if err != nil || !can.stage {
 		return err
 	}
 	if err := p.step("unstage"); err != nil {
 		return err
 	}
-	if can.stage {
-		if err := d.unstage(ctx, r.Handle, path); err != nil {
-			return logged("attacher.UnmountDevice failed", err)
-		}
+	if err := d.unstage(ctx, r.Handle, path); err != nil {
+		return logged("attacher.UnmountDevice failed", err)
 	}
+	return nil
+}
+
+// removeStaged unmounts and removes what a driver has left of a stage. That of a block volume may have files.
+func (p *Plugin) removeStaged(path string, block bool) error {
 	if err := p.step("remove the stage"); err != nil {
 		return err
 	}
-	at := volume.Place{Dir: path}
-	if err := at.Unmount(); err != nil {
+	if err := (volume.Place{Dir: path}).Unmount(); err != nil {
 		return err
+	}
+	if block {
+		files, err := os.ReadDir(path)
+		if gone(err) != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := gone(os.Remove(filepath.Join(path, file.Name()))); err != nil {
+				return err
+			}
+		}
 	}
 	return gone(os.Remove(path))
 }
@@ -453,26 +475,51 @@ func gone(err error) error {
 
 // recordsBelow calls f with the record of each volume that is published or staged on the node.
 func (p *Plugin) recordsBelow(f func(r record)) error {
-	var errs []error
-	root := os.DirFS(p.rootDir) // the path of the root is no pattern
-	for _, pattern := range []string{
-		"pods/*/plugins/kubernetes.io~csi/*/" + dataFile,
-		"pods/*/volumes/kubernetes.io~csi/*/" + dataFile,
-		"plugins/" + Name + "/*/*/" + dataFile,
-		"plugins/" + Name + "/" + devicesDir + "/*/" + dataDir + "/" + dataFile,
+	for _, levels := range [][]string{
+		{"pods", "*", "plugins", "kubernetes.io~csi", "*", dataFile},
+		{"pods", "*", "volumes", "kubernetes.io~csi", "*", dataFile},
+		{"plugins", Name, "*", "*", dataFile},
+		{"plugins", Name, devicesDir, "*", dataDir, dataFile},
 	} {
-		files, err := fs.Glob(root, pattern)
+		files, err := below(p.rootDir, levels)
 		if err != nil {
 			return err
 		}
 		for _, file := range files {
-			r, err := readRecord(filepath.Join(p.rootDir, file))
+			r, err := readRecord(file)
 			if err != nil {
-				errs = append(errs, err)
-			} else if r.Driver != "" && r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
+				return err
+			}
+			if r.Driver != "" && r.Mode != string(storagev1.VolumeLifecycleEphemeral) {
 				f(r)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// below returns the paths below a directory, whose elements are the levels. "*" is any name. Unlike [filepath.Glob], it
+// fails if a directory cannot be read.
+func below(dir string, levels []string) (paths []string, err error) {
+	if len(levels) == 0 {
+		return []string{dir}, nil
+	}
+	if levels[0] != "*" {
+		return below(filepath.Join(dir, levels[0]), levels[1:])
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		more, err := below(filepath.Join(dir, e.Name()), levels[1:])
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, more...)
+	}
+	return paths, nil
 }

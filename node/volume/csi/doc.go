@@ -15,13 +15,16 @@
 //
 // # Walk through
 //
-//	drivers, err := csi.New(cluster, "/var/lib/kubelet", csi.Options{}) // cluster is that of package cluster/storage
-//	…
-//	volumes, err := volume.New(volume.Options{Persistent: []volume.PersistentPlugin{drivers}, …})
-//	…
-//	registry, err := plugins.New(dir, map[string]plugins.Handler{plugins.TypeCSI: drivers}, plugins.Options{})
-//	…
-//	opts.Join = append(opts.Join, drivers, registry) // of the agent
+//	member, err := cluster.New(cluster.Config{NodeName: name, REST: rest, CSI: true})
+//	drivers, err := csi.New(member.Storage(), rootDir, csi.Options{})
+//	manager, err := plugins.New(filepath.Join(rootDir, "plugins_registry"),
+//		map[string]plugins.Handler{plugins.TypeCSI: drivers}, plugins.Options{})
+//	opts.Volumes.Persistent = append(opts.Volumes.Persistent, intree.Wrap(drivers))
+//	opts.Join = append(opts.Join, drivers, manager)
+//	err = member.Configure(&opts)                    // after Persistent
+//	opts.API.Claims = intree.Claims(opts.API.Claims) // after Configure
+//
+// Package kubelet does this.
 //
 // When a driver registers, the plugin calls NodeGetInfo, and publishes the answer in the CSINode object.
 //
@@ -75,7 +78,8 @@
 //
 //   - What a driver can do is asked once for each registration. kubelet asks before each call.
 //   - kubelet maps the device of a block volume with a bind mount and a loop device of its own. Here the link in
-//     volumeDevices leads to the path at which the driver has published the device. What a kubelet has mapped is removed with the volume.
+//     volumeDevices leads to the path at which the driver has published the device. What a
+//     kubelet has mapped is removed with the volume.
 //   - kubelet also passes the staging path of a block volume to drivers without STAGE_UNSTAGE_VOLUME.
 //   - The lifecycle modes of a CSIDriver object count for block volumes, too. A CSIDriver object without an
 //     fsGroupPolicy has the default of the API.
@@ -84,5 +88,6 @@
 //   - Containers of a pod whose volume could be published once are started while it cannot be published again.
 //   - SELinux labels are not mounted: the runtime relabels the files.
 //
-// Volumes of the types that Kubernetes has moved to CSI drivers are translated by package intree, which wraps this plugin.
+// Volumes of the types that Kubernetes has moved to CSI drivers are translated by package intree, which wraps this
+// plugin.
 package csi

@@ -191,6 +191,8 @@ const (
 	// allocatableCheck is how often the CSIDriver objects are read, whose periods are 10 s at least
 	// (NodeAllocatableUpdatePeriodSeconds).
 	allocatableCheck = 10 * time.Second
+	// updateTimeout is the limit for such an update.
+	updateTimeout = 10 * time.Second
 	// republishPeriod is kubelet's default of syncFrequency, with which it publishes such volumes again.
 	republishPeriod = time.Minute
 )
@@ -279,6 +281,8 @@ func (d *drivers) updateExhausted(ctx context.Context) {
 
 // updateOne publishes again what a driver reports, unless another one has been registered meanwhile.
 func (d *drivers) updateOne(ctx context.Context, of *driver) {
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout) // other drivers wait for it
+	defer cancel()
 	report, err := d.plugin.report(ctx, of)
 	if err == nil {
 		err = d.reinstall(ctx, of, report)

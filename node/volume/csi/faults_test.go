@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -157,11 +159,58 @@ func TestDriverHangs(t *testing.T) {
 					_, err := r.setUp(pod)
 					return err
 				})
-				r.mustRemove(pod)
+				eventually(t, func() error { return r.remove(pod) }) // calls are short here, and the machine may be busy
 				r.isClean()
 			}
 		}
 	})
+}
+
+// A driver that has removed the directory of the stage, and has failed after that, is called again.
+func TestUnstageFailsLate(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r *rig, pod *v1.Pod) {
+		r.mustSetUp(pod)
+		if csidriver.Count(r.driver.Calls(), "NodeStageVolume") == 0 {
+			r.mustRemove(pod)
+			return
+		}
+		stage := request[*csipb.NodeStageVolumeRequest](r, "NodeStageVolume").StagingTargetPath
+		r.driver.Inject(csidriver.Fault{Method: "NodeUnstageVolume", Code: codes.Internal, Late: true, Times: 1})
+		require.Error(t, r.remove(pod))
+		require.NoError(t, os.RemoveAll(stage))
+		r.restart()
+		r.mustRemove(pod)
+		assert.Equal(t, 2, csidriver.Count(r.driver.Calls(), "NodeUnstageVolume"))
+	})
+}
+
+// Containers are not started with what is mounted before the first publication has succeeded. Later they are, also by
+// another agent while the driver is away.
+func TestFirstPublication(t *testing.T) {
+	if os.Geteuid() != 0 || goruntime.GOOS != "linux" {
+		t.Skip("a link is no mount")
+	}
+	r := newRig(t, csidriver.Options{})
+	r.add("data")
+	pod := r.pod("web", "data")
+	fails := csidriver.Fault{Method: "NodePublishVolume", Code: codes.DeadlineExceeded, Late: true}
+	remove := r.driver.Inject(fails)
+	for range 2 {
+		ready, err := r.setUp(pod)
+		require.Error(t, err)
+		assert.Empty(t, ready)
+		r.restart()
+	}
+	remove()
+	path := r.mustSetUp(pod)["data"].HostPath
+	remove = r.driver.Inject(fails)
+	r.restart()
+	ready, err := r.setUp(pod)
+	require.Error(t, err)
+	assert.Equal(t, path, ready["data"].HostPath)
+	remove()
+	r.mustRemove(pod)
+	r.isClean()
 }
 
 // isIdle waits until the driver has answered all calls.

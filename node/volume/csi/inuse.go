@@ -4,10 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
@@ -33,9 +35,28 @@ func (p *Plugin) unuse(name v1.UniqueVolumeName) {
 	}
 }
 
-// readInUse reads the volumes that an earlier agent, or a kubelet, has left in use. The records do not say which drivers
-// attach volumes: the CSIDriver objects do.
+// readInUse reads the volumes that an earlier agent, or a kubelet, has left in use, until it succeeds. The records do
+// not say which drivers attach volumes: the CSIDriver objects do.
 func (p *Plugin) readInUse(ctx context.Context) {
+	for logged := false; ; logged = true {
+		err := p.readInUseOnce(ctx)
+		if err == nil {
+			return
+		}
+		if !logged {
+			p.node.Logger().Error(err, "Volumes of CSI drivers that are in use could not be read; the status of the node "+
+				"keeps those that it has, and new volumes are not attached; trying again", "every", inUseRetry)
+		}
+		if !flow.Sleep(ctx, inUseRetry) {
+			return
+		}
+	}
+}
+
+// inUseRetry is the time until the volumes in use are read again after a failure.
+const inUseRetry = 10 * time.Second
+
+func (p *Plugin) readInUseOnce(ctx context.Context) error {
 	drivers := map[string]struct{}{}
 	p.mu.Lock() // also while it reads: no volume goes meanwhile
 	err := p.recordsBelow(func(r record) {
@@ -44,9 +65,7 @@ func (p *Plugin) readInUse(ctx context.Context) {
 	})
 	p.mu.Unlock()
 	if err != nil {
-		p.node.Logger().Error(err, "Volumes of CSI drivers that are in use could not be read; "+
-			"the status of the node keeps those that it has until the next start")
-		return
+		return err
 	}
 	for name := range drivers {
 		object, err := p.driverObject(ctx, name)
@@ -63,6 +82,7 @@ func (p *Plugin) readInUse(ctx context.Context) {
 	p.inUseRead = true
 	p.mu.Unlock()
 	p.node.NodeStatusChanged()
+	return nil
 }
 
 // VolumesInUse returns the volumes that the node uses, sorted: status.volumesInUse of the node object. A volume is in

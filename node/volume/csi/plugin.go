@@ -122,7 +122,9 @@ func (p *Plugin) Join(node lifecycle.Node) error {
 // Run implements [lifecycle.Runner]. It reads which volumes are in use, and keeps what is published of the drivers up
 // to date.
 func (p *Plugin) Run(ctx context.Context) error {
-	p.readInUse(ctx)
+	var joined sync.WaitGroup
+	defer joined.Wait()
+	joined.Go(func() { p.readInUse(ctx) })
 	return p.drivers.run(ctx)
 }
 
@@ -330,11 +332,12 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		return none, err
 	}
 	out := volume.Published{
-		Volume:  runtime.Volume{HostPath: call.target, ReadOnly: call.readOnly, Relabel: !call.readOnly && !req.Block},
-		OfGroup: !can.mountGroup && !call.readOnly && ofGroup(object, req),
-		Again:   object != nil && ptr.Deref(object.Spec.RequiresRepublish, false),
+		Volume: runtime.Volume{HostPath: call.target, ReadOnly: call.readOnly,
+			Relabel: !call.readOnly && !req.Block},
+		FSGroup:   !can.mountGroup && !call.readOnly && ofGroup(object, req),
+		Republish: object != nil && ptr.Deref(object.Spec.RequiresRepublish, false),
 	}
-	if out.Again {
+	if out.Republish {
 		p.republish(req.Pod.UID)
 	}
 	if req.Block {

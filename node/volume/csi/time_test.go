@@ -130,7 +130,7 @@ func TestRepublicationInTime(t *testing.T) {
 		req := volume.PersistentRequest{Pod: pod, Volume: pv, Place: volume.PlaceOf(t.TempDir()+"/uid-web", csi.Name, "data")}
 		published, err := p.Publish(t.Context(), req)
 		require.NoError(t, err)
-		assert.True(t, published.Again)
+		assert.True(t, published.Republish)
 		time.Sleep(10*time.Minute + time.Second)
 		assert.Len(t, h.takeSynced(), 10)
 		down := volume.UnpublishRequest{Pod: runtime.PodRef{UID: types.UID("uid-web")}, Key: p.Key(pv), Place: req.Place}

@@ -36,12 +36,15 @@ func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1al
 	if ok && time.Since(known.Time.Time) < usageAge {
 		return known, nil
 	}
-	if stats, err = p.ask(ctx, r, place); err == nil {
-		p.mu.Lock()
-		p.usage[key] = stats
-		p.mu.Unlock()
+	if stats, err = p.ask(ctx, r, place); err != nil {
+		return stats, err
 	}
-	return stats, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now, err := p.read(place); err == nil && now.Driver != "" { // else nothing would remove the entry
+		p.usage[key] = stats
+	}
+	return stats, nil
 }
 
 // ask asks a driver for the usage of a volume.

@@ -152,7 +152,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		return out, link(req.Volume.Spec.Local.Path, req.Device)
 	}
 	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error { return p.bind(ctx, req) })
-	out.OfGroup = !req.ReadOnly && !req.Shared // the files stay those of the pod that had the volume first
+	out.FSGroup = !req.ReadOnly && !req.Shared // the files stay those of the pod that had the volume first
 	return out, err
 }
 

@@ -179,7 +179,7 @@ func TestMount(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, kruntime.Volume{HostPath: filepath.Join(pods, name, "volumes/kubernetes.io~nfs/pv-1"),
 					ReadOnly: test.readOnly || test.pv.Spec.NFS.ReadOnly}, ready.Volume)
-				assert.False(t, ready.OfGroup)
+				assert.False(t, ready.FSGroup)
 			}
 			assert.Equal(t, []string{"mount " + test.args + " " + place.Dir}, s.take())
 			stats, err := p.Stats(t.Context(), place)

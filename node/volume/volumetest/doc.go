@@ -9,4 +9,6 @@
 //			Volume: v1.Volume{Name: "data", VolumeSource: …},
 //		})
 //	}
+//
+// [PersistentSuite] is the same for implementations of [volume.PersistentPlugin], by pods with claims of one volume.
 package volumetest
