@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/csidriver"
+	"github.com/kubeletkit/kubeletkit/internal/testenv"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
@@ -94,10 +95,10 @@ type rig struct {
 }
 
 func newRig(t *testing.T, opts csidriver.Options) *rig {
-	r := &rig{T: t, root: t.TempDir(), opts: opts, cluster: newCluster(), host: &host{}, timeout: 10 * time.Second,
+	r := &rig{T: t, root: testenv.MemoryDir(t), opts: opts, cluster: newCluster(), host: &host{}, timeout: 10 * time.Second,
 		volumes: map[string]*v1.PersistentVolume{}}
 	if r.opts.Dir == "" {
-		r.opts.Dir = t.TempDir()
+		r.opts.Dir = testenv.MemoryDir(t)
 	}
 	r.cluster.add(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(true),
 		PodInfoOnMount: ptr.To(true), FSGroupPolicy: ptr.To(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy),
