@@ -363,12 +363,13 @@ func (p *Plugin) removeTarget(place volume.Place, block bool) error {
 		return err
 	}
 	target := p.targetPath(place, block)
-	at := volume.Place{Dir: target}
-	if err := at.Unmount(); err != nil {
-		return err
-	}
-	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the driver has left something at the path of the volume: %w", err)
+	if gone(os.Remove(target)) != nil { // a mount point cannot be removed
+		if err := (volume.Place{Dir: target}).Unmount(); err != nil {
+			return err
+		}
+		if err := gone(os.Remove(target)); err != nil {
+			return fmt.Errorf("the driver has left something at the path of the volume: %w", err)
+		}
 	}
 	if !block {
 		return nil
@@ -447,6 +448,9 @@ func (p *Plugin) unstageAt(ctx context.Context, r record, path string) error {
 func (p *Plugin) removeStaged(path string, block bool) error {
 	if err := p.step("remove the stage"); err != nil {
 		return err
+	}
+	if gone(os.Remove(path)) == nil { // a mount point cannot be removed
+		return nil
 	}
 	if err := (volume.Place{Dir: path}).Unmount(); err != nil {
 		return err
