@@ -95,7 +95,12 @@ type rig struct {
 }
 
 func newRig(t *testing.T, opts csidriver.Options) *rig {
-	r := &rig{T: t, root: testenv.MemoryDir(t), opts: opts, cluster: newCluster(), host: &host{}, timeout: 10 * time.Second,
+	return newRigAt(t, testenv.MemoryDir(t), opts)
+}
+
+// newRigAt is newRig with the root directory of an earlier one.
+func newRigAt(t *testing.T, root string, opts csidriver.Options) *rig {
+	r := &rig{T: t, root: root, opts: opts, cluster: newCluster(), host: &host{}, timeout: 10 * time.Second,
 		volumes: map[string]*v1.PersistentVolume{}}
 	if r.opts.Dir == "" {
 		r.opts.Dir = testenv.MemoryDir(t)
