@@ -1,12 +1,9 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/csidriver"
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
@@ -128,8 +124,6 @@ func TestCSI(t *testing.T) {
 		s.await(t, ns, pod, Running)
 	}
 	s.create(t, ns, second)
-	files := filepath.Join(d.Dir, "volumes")
-	_ = files
 	calls := csiCalls(t, d, "shared")
 	assert.Equal(t, 1, calls["NodeStageVolume"], "%v", calls)
 	assert.Equal(t, 2, calls["NodePublishVolume"], "%v", calls)
@@ -168,5 +162,3 @@ func TestCSI(t *testing.T) {
 	s.plane.Kubectl(t, "delete", "persistentvolume", ns+"-shared", ns+"-single", "--wait=false")
 	s.noSecretsInLog(t)
 }
-
-var _ = []any{context.Background, os.Getenv, slices.Contains[[]int], csidriver.DefaultName}
