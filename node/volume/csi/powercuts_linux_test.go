@@ -77,6 +77,7 @@ func TestPowerCuts(t *testing.T) {
 				continue
 			}
 			t.Logf("boot %d: %s", boot, line)
+			require.NotContains(t, line, "--- FAIL", "boot %d, seed %d", boot, seed)
 			if line == cutNow {
 				ready = true
 				time.AfterFunc(time.Duration(random.Int64N(int64(8*time.Second))), cancel)

@@ -136,8 +136,9 @@ func (m machine) args(dir string) []string {
 		"-m", strconv.Itoa(m.mem / m.nodes * m.nodes),
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 		"-kernel", filepath.Join(m.linux, "vmlinuz"), "-initrd", filepath.Join(dir, "initrd"),
+		// On a busy machine, the timer may seem not to work to the kernel, which panics then.
 		"-append", "console=ttyS0 init_on_alloc=0 panic=-1 quiet loglevel=2 psi=1 apparmor=1 security=apparmor " +
-			m.kernel,
+			"no_timer_check " + m.kernel,
 		"-serial", "file:" + filepath.Join(dir, "console"),
 		"-device", "virtio-serial-pci", "-chardev", "file,id=messages,path=/dev/stdout", "-device",
 		"virtserialport,chardev=messages",
