@@ -70,7 +70,7 @@ func AttachmentName(handle, driver, node string) string {
 
 // UniqueName returns the name of a volume in the status of a node.
 func UniqueName(driver, handle string) v1.UniqueVolumeName {
-	return v1.UniqueVolumeName(PluginName + "/" + driver + Separator + handle)
+	return v1.UniqueVolumeName(strings.Join([]string{PluginName, driver + Separator + handle}, "/"))
 }
 
 // SplitUniqueName returns the driver and the handle of a name of [UniqueName], and false if it is another one.
