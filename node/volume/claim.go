@@ -199,7 +199,7 @@ func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundV
 
 // take gives the volume to the pod, and remembers that.
 func (p Claim) take(ctx context.Context, req SetUpRequest, bound boundVolume, file string) error {
-	unlock, err := p.paths.lock(ctx, bound.Path)
+	unlock, err := lockPath(ctx, p.paths, bound.Path)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -51,7 +52,7 @@ type Sources struct {
 	owners bool
 	before steps
 	// paths are the persistent volumes that are being set up.
-	paths *pathLocks
+	paths *flow.Locks
 	// persistent are the volumes that a [PersistentPlugin] sets up. nil: there are none.
 	persistent *persistentVolumes
 	// checks are the checks of paths of the host that are under way.

@@ -199,7 +199,7 @@ func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req Persis
 func (s *persistentVolumes) expand(ctx context.Context, p PersistentPlugin, req PersistentRequest,
 	size resource.Quantity) error {
 	req.Volume = withCapacity(req.Volume, size)
-	unlock, err := s.locks.lockKey(ctx, lockOf(p, keyOf(p, p.Key(req.Volume)), req.Place))
+	unlock, err := s.locks.Lock(ctx, lockOf(p, keyOf(p, p.Key(req.Volume)), req.Place))
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -127,48 +127,12 @@ func othersHave(stateDir, path string) (bool, error) {
 	return false, nil
 }
 
-// pathLocks has a lock for each path that is in use. nil: there is none to wait for.
-type pathLocks struct {
-	mu sync.Mutex
-	// held has a channel for each path that is locked. It is closed when the path is unlocked.
-	held map[string]chan struct{}
-}
-
-func newPathLocks() *pathLocks { return &pathLocks{held: map[string]chan struct{}{}} }
-
-// lock waits until no other call has the path, or until ctx ends. The path is locked until unlock
-// is called.
-func (l *pathLocks) lock(ctx context.Context, path string) (unlock func(), err error) {
-	if l == nil {
+// lockPath waits until no other call has the path, or until ctx ends. Without locks there is none to wait for.
+func lockPath(ctx context.Context, locks *flow.Locks, path string) (unlock func(), err error) {
+	if locks == nil {
 		return func() {}, nil
 	}
-	return l.lockKey(ctx, filepath.Clean(path))
-}
-
-// lockKey is lock for what is no path.
-func (l *pathLocks) lockKey(ctx context.Context, key string) (unlock func(), err error) {
-	for {
-		l.mu.Lock()
-		free, held := l.held[key]
-		if !held {
-			free = make(chan struct{})
-			l.held[key] = free
-		}
-		l.mu.Unlock()
-		if !held {
-			return func() {
-				l.mu.Lock()
-				delete(l.held, key)
-				l.mu.Unlock()
-				close(free)
-			}, nil
-		}
-		select {
-		case <-free:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
+	return locks.Lock(ctx, filepath.Clean(path))
 }
 
 // belongsTo reports whether the group of the file is gid.

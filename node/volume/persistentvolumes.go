@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -24,7 +25,7 @@ type persistentVolumes struct {
 	before  steps
 	event   runtime.EventFunc
 	// locks has a lock for each key.
-	locks *pathLocks
+	locks flow.Locks
 
 	mu sync.Mutex
 	// users are the users of each volume that is on disk, by its key. A user is the state directory of a place, which
@@ -41,8 +42,8 @@ type persistentVolumes struct {
 }
 
 func newPersistentVolumes(plugins []PersistentPlugin, before steps, event runtime.EventFunc) *persistentVolumes {
-	return &persistentVolumes{plugins: plugins, before: before, event: event, locks: newPathLocks(),
-		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{},
+	return &persistentVolumes{plugins: plugins, before: before, event: event, users: map[string]map[string]struct{}{},
+		keys: map[string]string{}, ready: map[string]Published{},
 		expandAt: map[string]time.Time{}}
 }
 
@@ -74,7 +75,7 @@ func lockOf(p PersistentPlugin, key string, place Place) string {
 func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	req PersistentRequest) (ready runtime.Volume, err error) {
 	key := keyOf(p, p.Key(req.Volume))
-	unlock, err := s.locks.lockKey(ctx, lockOf(p, key, req.Place))
+	unlock, err := s.locks.Lock(ctx, lockOf(p, key, req.Place))
 	if err != nil {
 		return ready, &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block,
 			err: fmt.Errorf("another pod sets up the volume: %w", err)}
@@ -184,7 +185,7 @@ func (s *persistentVolumes) shared(key string, req PersistentRequest) bool {
 func (s *persistentVolumes) use(ctx context.Context, p PersistentPlugin, key string, req PersistentRequest) error {
 	pod := req.podDir()
 	if p.PerPod() { // no other lock is held for the key
-		unlock, err := s.locks.lockKey(ctx, key)
+		unlock, err := s.locks.Lock(ctx, key)
 		if err != nil {
 			return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
 		}
@@ -327,7 +328,7 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 		found = strings.TrimPrefix(key, keyOf(p, ""))
 	}
 	measureAs(ctx, p, found)
-	unlock, err := s.locks.lockKey(ctx, lockOf(p, key, req.Place))
+	unlock, err := s.locks.Lock(ctx, lockOf(p, key, req.Place))
 	if err != nil {
 		return fmt.Errorf("another pod sets up the volume: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kubeletkit/kubeletkit/internal/flow"
 	"github.com/kubeletkit/kubeletkit/internal/underway"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -77,7 +78,7 @@ func New(opts Options) (*Reconciler, error) {
 	plugins, stateless, checks := slices.Clone(opts.Plugins), map[string]bool{}, newPathChecks()
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
-		src.seen, src.paths, src.checks, src.event = newSeen(), newPathLocks(), checks, opts.Event
+		src.seen, src.paths, src.checks, src.event = newSeen(), &flow.Locks{}, checks, opts.Event
 		src.owners, src.onlyOncePod, src.measure = opts.FileOwners, opts.OnlyOncePod, opts.Measure
 		var once sync.Once
 		src.onDisk = func(err error) {

@@ -26,8 +26,9 @@ type drivers struct {
 	removed map[string]struct{}
 	// exhausted are the drivers that are asked again how many volumes the node can have, since it has too many.
 	exhausted map[string]struct{}
-	// publishing are the drivers that are being installed in the cluster or removed. The channel is closed at the end.
-	publishing map[string]chan struct{}
+	// publishing has a lock for each driver while it is installed in the cluster or removed, so that the cluster has the
+	// last state of it.
+	publishing flow.Locks
 	// closed means that run has returned: no driver is registered any more.
 	closed bool
 	// wake holds a token while run has something to do.
@@ -36,33 +37,7 @@ type drivers struct {
 
 func newDrivers(p *Plugin) *drivers {
 	return &drivers{plugin: p, byName: map[string]*driver{}, removed: map[string]struct{}{},
-		exhausted: map[string]struct{}{}, publishing: map[string]chan struct{}{}, wake: flow.NewSignal()}
-}
-
-// publish waits until no other call installs or removes the driver, so that the cluster has the last state of it.
-func (d *drivers) publish(ctx context.Context, name string) (done func(), err error) {
-	for {
-		d.mu.Lock()
-		free, held := d.publishing[name]
-		if !held {
-			free = make(chan struct{})
-			d.publishing[name] = free
-		}
-		d.mu.Unlock()
-		if !held {
-			return func() {
-				d.mu.Lock()
-				delete(d.publishing, name)
-				d.mu.Unlock()
-				close(free)
-			}, nil
-		}
-		select {
-		case <-free:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
+		exhausted: map[string]struct{}{}, wake: flow.NewSignal()}
 }
 
 // get returns a registered driver.
@@ -134,11 +109,11 @@ func (p *Plugin) add(ctx context.Context, d *driver) error {
 	if err != nil {
 		return err
 	}
-	done, err := p.drivers.publish(ctx, d.Name)
+	unlock, err := p.drivers.publishing.Lock(ctx, d.Name)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer unlock()
 	if err := p.cluster.Install(ctx, report); err != nil {
 		return err
 	}
@@ -247,11 +222,11 @@ func (d *drivers) uninstall(ctx context.Context) {
 
 // uninstallOne removes a driver, unless it is registered again.
 func (d *drivers) uninstallOne(ctx context.Context, name string) error {
-	done, err := d.publish(ctx, name)
+	unlock, err := d.publishing.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer unlock()
 	if _, err := d.get(name); err == nil {
 		return nil
 	}
@@ -293,11 +268,11 @@ func (d *drivers) updateOne(ctx context.Context, of *driver) {
 }
 
 func (d *drivers) reinstall(ctx context.Context, of *driver, report csinode.Driver) error {
-	done, err := d.publish(ctx, of.Name)
+	unlock, err := d.publishing.Lock(ctx, of.Name)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer unlock()
 	if now, _ := d.get(of.Name); now != of {
 		return nil
 	}
