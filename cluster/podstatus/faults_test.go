@@ -324,8 +324,8 @@ func TestOutagesOfOtherRequests(t *testing.T) {
 	})
 }
 
-// The node controller marks a pod as not ready just before a patch of the agent, which does not have that condition. The
-// agent writes it again at once.
+// The node controller marks a pod as not ready just before a patch of the agent, which does not have that condition.
+// The agent writes it again at once.
 func TestOverwrittenJustBeforeAPatch(t *testing.T) {
 	run(t, func(r *rig) {
 		pod := r.api.Create(apiPod("web"))

@@ -14,7 +14,8 @@
 // # Use
 //
 //	s, err := storage.New(client, "edge-7", tokens, storage.Options{Checkpoint: store, Sync: sync})
-//	n, err := node.New(client, "edge-7", node.Options{ReadyChecks: []func() error{s.Ready}, VolumesInUse: plugin.VolumesInUse})
+//	n, err := node.New(client, "edge-7", node.Options{
+//		ReadyChecks: []func() error{s.Ready}, VolumesInUse: plugin.VolumesInUse})
 //	n.OnChange(s.NodeChanged)
 //	observe := podsource.ObserverFunc(func(c podsource.Change) {
 //		if c.Complete {

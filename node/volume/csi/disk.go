@@ -60,6 +60,11 @@ type record struct {
 	block bool
 }
 
+// key is that of the volume.
+func (r record) key() string { return keyOf(r.Driver, r.Handle) }
+
+func keyOf(driver, handle string) string { return driver + csinode.Separator + handle }
+
 // ownRecord is the content of the file that is only this agent's.
 type ownRecord struct {
 	record
@@ -115,7 +120,7 @@ func (p *Plugin) read(place volume.Place) (record, error) {
 // readShared returns the record of a block volume that all pods have, if it is of the volume with the key.
 func (p *Plugin) readShared(place volume.Place, key string) (record, error) {
 	r, err := readRecord(filepath.Join(p.blockDir(place), dataDir, dataFile))
-	if err != nil || r.Driver+csinode.Separator+r.Handle != key {
+	if err != nil || r.key() != key {
 		return record{}, err
 	}
 	r.block = true
@@ -133,7 +138,7 @@ func (p *Plugin) Find(place volume.Place) (string, error) {
 	if err != nil || r.Driver == "" {
 		return "", err
 	}
-	return r.Driver + csinode.Separator + r.Handle, nil
+	return r.key(), nil
 }
 
 // Published implements [volume.PersistentPlugin].

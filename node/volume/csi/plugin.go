@@ -153,7 +153,7 @@ func (*Plugin) Inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume {
 
 // Key implements [volume.PersistentPlugin].
 func (*Plugin) Key(pv *v1.PersistentVolume) string {
-	return pv.Spec.CSI.Driver + csinode.Separator + pv.Spec.CSI.VolumeHandle
+	return keyOf(pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle)
 }
 
 // Attach implements [volume.PersistentPlugin]. The order and the texts are kubelet's.

@@ -11,7 +11,6 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/node/volume"
-	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
 )
 
 // usageAge is for how long the usage of a volume counts for all its pods: less than the minute after which a pod is
@@ -27,7 +26,7 @@ func (p *Plugin) Stats(ctx context.Context, place volume.Place) (stats statsv1al
 	if r.Driver == "" {
 		return stats, fs.ErrNotExist
 	}
-	key := r.Driver + csinode.Separator + r.Handle
+	key := r.key()
 	p.mu.Lock()
 	known, ok := p.usage[key]
 	p.mu.Unlock()
