@@ -26,8 +26,8 @@ type drivers struct {
 	removed map[string]struct{}
 	// exhausted are the drivers that are asked again how many volumes the node can have, since it has too many.
 	exhausted map[string]struct{}
-	// publishing has a lock for each driver while it is installed in the cluster or removed, so that the cluster has the
-	// last state of it.
+	// publishing has a lock for each driver while it is installed in the cluster or removed, so that the cluster has
+	// the last state of it.
 	publishing flow.Locks
 	// closed means that run has returned: no driver is registered any more.
 	closed bool
