@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -201,7 +202,7 @@ func (u *use) stream(ctx context.Context, addr string) {
 func (u *use) watch(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(u.n.Plane.Client, 0)
 	for _, informer := range []cache.SharedIndexInformer{factory.Core().V1().Pods().Informer(),
-		factory.Core().V1().Nodes().Informer()} {
+		factory.Core().V1().Nodes().Informer(), factory.Coordination().V1().Leases().Informer()} {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 			switch after := after.(type) {
 			case *v1.Pod:
@@ -210,6 +211,8 @@ func (u *use) watch(ctx context.Context) {
 				if err := nodeReady(after); err != nil && nodeReady(before.(*v1.Node)) == nil && !initializesCSI(after) {
 					u.fail("node %v", err)
 				}
+			case *coordinationv1.Lease:
+				u.compareLeases(before.(*coordinationv1.Lease), after)
 			}
 		}})
 		if err != nil {
@@ -227,6 +230,19 @@ func initializesCSI(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Message == "CSINode is not yet initialized"
 	})
+}
+
+// gracePeriod is how long a lease may not be renewed before the controller manager holds the node for lost, by its
+// defaults.
+const gracePeriod = 50 * time.Second
+
+func (u *use) compareLeases(before, after *coordinationv1.Lease) {
+	if after.Namespace != v1.NamespaceNodeLease {
+		return
+	}
+	if took := after.Spec.RenewTime.Sub(before.Spec.RenewTime.Time); took > gracePeriod {
+		u.fail("lease %s: not renewed for %v", after.Name, took)
+	}
 }
 
 func (u *use) comparePods(before, after *v1.Pod) {

@@ -58,6 +58,10 @@ func TestPaths(t *testing.T) {
 		agent.Start(t)
 		agent.WaitHealthy(t)
 		startNullPlugin(t, c.Own(devicePlugins), "a")
+		Eventually(t, within, "the plugin is registered", func() error { // a kubelet fails pods that come before it
+			_, err := os.Stat(c.Own(filepath.Join(devicePlugins, "kubelet_internal_checkpoint")))
+			return err
+		})
 		pod := MakePod("paths", Main(Sh("main", Forever)), withNulls(1))
 		pod.UID = podUID(0)
 		s.put(t, pod)

@@ -71,7 +71,8 @@ func (n *KubeadmNode) log(program string) string { return filepath.Join(n.Dir, p
 
 // kubeadmConfig returns the configuration of kubeadm. The settings of the kubelet and of
 // kube-proxy are what a machine needs that is a container with cgroup v1 and shares its kernel.
-// SystemVerification refuses cgroup v1.
+// SystemVerification refuses cgroup v1. After an outage of the API server the controller manager can take another
+// minute to watch leases again (the back-off of client-go), which is more than its usual grace period of 50 s.
 func (n *KubeadmNode) kubeadmConfig() string {
 	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -83,7 +84,7 @@ kind: ClusterConfiguration
 kubernetesVersion: %s
 imageRepository: %s
 networking: {podSubnet: 10.88.0.0/16, serviceSubnet: 10.96.0.0/16}
-controllerManager: {extraArgs: [{name: leader-elect, value: "false"}, {name: flex-volume-plugin-dir, value: /var/lib/kubelet/flexvolumes}]}
+controllerManager: {extraArgs: [{name: leader-elect, value: "false"}, {name: node-monitor-grace-period, value: 2m}, {name: flex-volume-plugin-dir, value: /var/lib/kubelet/flexvolumes}]}
 scheduler: {extraArgs: [{name: leader-elect, value: "false"}]}
 etcd: {local: {extraArgs: [{name: unsafe-no-fsync, value: "true"}]}}
 ---
