@@ -2,12 +2,13 @@ package csidriver
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/loop"
 )
 
 // canMount reports whether this process may mount file systems.
@@ -107,43 +108,7 @@ func attachLoop(image string) (string, error) {
 	if path, err := loopOf(image); err != nil || path != "" {
 		return path, err
 	}
-	file, err := os.OpenFile(image, os.O_RDWR, 0)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return "", err
-	}
-	defer control.Close()
-	for range 100 { // others may take the device that is free
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			return "", fmt.Errorf("LOOP_CTL_GET_FREE: %w", err)
-		}
-		path := fmt.Sprintf("/dev/loop%d", n)
-		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) { // in a container, whose /dev has no udev
-			const major = 7
-			if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil &&
-				err != unix.EEXIST {
-				return "", &os.PathError{Op: "mknod", Path: path, Err: err}
-			}
-		}
-		device, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			return "", err
-		}
-		err = unix.IoctlSetInt(int(device.Fd()), unix.LOOP_SET_FD, int(file.Fd()))
-		_ = device.Close()
-		if err == nil {
-			return path, nil
-		}
-		if err != unix.EBUSY {
-			return "", fmt.Errorf("LOOP_SET_FD of %s: %w", path, err)
-		}
-	}
-	return "", errors.New("others have taken each loop device that was free")
+	return loop.Attach(image)
 }
 
 // detachLoop detaches a file from its loop device, if it has one. The device ends with its last user.
@@ -152,7 +117,10 @@ func detachLoop(image string) error {
 	if errors.Is(err, os.ErrNotExist) || err == nil && path == "" {
 		return nil
 	}
-	return onLoop(path, err, unix.LOOP_CLR_FD, "LOOP_CLR_FD")
+	if err != nil {
+		return err
+	}
+	return loop.Detach(path)
 }
 
 // growLoop gives the loop device of a file the size of the file.
@@ -161,22 +129,7 @@ func growLoop(image string) (path string, err error) {
 	if err != nil || path == "" {
 		return path, err
 	}
-	return path, onLoop(path, nil, unix.LOOP_SET_CAPACITY, "LOOP_SET_CAPACITY")
-}
-
-func onLoop(path string, err error, request uint, name string) error {
-	if err != nil {
-		return err
-	}
-	device, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer device.Close()
-	if err := unix.IoctlSetInt(int(device.Fd()), request, 0); err != nil && err != unix.ENXIO {
-		return fmt.Errorf("%s of %s: %w", name, path, err)
-	}
-	return nil
+	return path, loop.Grow(path)
 }
 
 // fileSystemUsage returns what statfs reports: bytes and inodes, in all, free, and used.

@@ -98,7 +98,7 @@ func TestCSIBlock(t *testing.T) {
 	s.plane.Apply(t, csiVolume(ns, "one", name, "one", "ReadWriteOnce", "volumeMode: Block"))
 	s.plane.Apply(t, csiVolume(ns, "two", name, "two", "ReadWriteOnce", "volumeMode: Block"))
 
-	const put = "printf %s | dd of=/dev/disk bs=1 seek=%d conv=notrunc"
+	const put = "printf %s | dd of=/dev/disk bs=1 seek=%d conv=notrunc,fsync"
 	get := func(seek int) []string {
 		return []string{"dd", "if=/dev/disk", "bs=1", "count=4", fmt.Sprintf("skip=%d", seek), "status=none"}
 	}

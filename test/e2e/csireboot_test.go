@@ -16,16 +16,16 @@ import (
 // loseMounts does to the volumes of the driver what the end of the node does.
 func (s *nodeSuite) loseMounts(t *testing.T, d *CSIDriver) {
 	t.Helper()
-	for _, dir := range []string{s.agent.Root, d.Dir} {
-		for _, point := range slices.Backward(mountsIn(t, dir)) {
-			require.NoError(t, unix.Unmount(point, unix.MNT_DETACH), point)
-		}
-	}
 	for device, file := range loopsOf(s.Dir) {
 		f, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		require.NoError(t, err)
 		require.NoError(t, unix.IoctlSetInt(f, unix.LOOP_CLR_FD, 0), "%s of %s", device, file)
 		require.NoError(t, unix.Close(f))
+	}
+	for _, dir := range []string{s.agent.Root, d.Dir} {
+		for _, point := range slices.Backward(mountsIn(t, dir)) {
+			require.NoError(t, unix.Unmount(point, unix.MNT_DETACH), point)
+		}
 	}
 }
 

@@ -20,8 +20,7 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// kubeletTree is what a kubelet has on disk of the volumes of testCSIKubelet. What is made for block volumes below dev,
-// with a loop device for each, this agent does not make: it has no use for it. It takes down what a kubelet has made.
+// kubeletTree is what a kubelet has on disk of the volumes of testCSIKubelet.
 const kubeletTree = `
 plugins/kubernetes.io/csi drwxr-x---
 plugins/kubernetes.io/csi/any.example.com drwxr-x---
@@ -209,20 +208,12 @@ func testCSIKubelet(t *testing.T, first string) {
 	inline.Spec.Volumes[0].VolumeSource = v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: name}}
 	create(withClaim("web", "files"), withClaim("db", "files"), inline, withDevice("disk", "disk", false),
 		withDevice("drive", "disk", false))
-	// ofKubelet and ofAgent are the lines that there are.
-	ofKubelet := strings.Split(strings.TrimSpace(kubeletTree), "\n")
-	ofAgent := slices.DeleteFunc(slices.Clone(ofKubelet), func(line string) bool {
-		return strings.Contains(line, "/csi-disk/dev")
-	})
-	if first == "" {
-		assert.Equal(t, ofAgent, s.csiTree(t))
-		assert.Len(t, loopsOf(s.Dir), 1, "that of the driver")
-	} else {
-		assert.Equal(t, ofKubelet, s.csiTree(t))
-		assert.Len(t, loopsOf(s.Dir), 3, "that of the driver, and one for each pod")
-	}
+	tree := strings.Split(strings.TrimSpace(kubeletTree), "\n")
+	assert.Equal(t, tree, s.csiTree(t))
+	assert.Len(t, loopsOf(s.Dir), 3, "that of the driver, and one for each pod")
 	takeOver(agents[1])
-	assert.Equal(t, ofKubelet, s.csiTree(t), "what is taken over stays, and a kubelet adds what it needs")
+	assert.Equal(t, tree, s.csiTree(t), "what is taken over stays")
+	assert.Len(t, loopsOf(s.Dir), 3)
 	remove("db", "disk")
 	assert.Zero(t, csiCalls(t, d, "files")["NodeUnstageVolume"])
 	assert.Zero(t, csiCalls(t, d, "disk")["NodeUnstageVolume"])

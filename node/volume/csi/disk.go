@@ -12,6 +12,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/loop"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
@@ -30,7 +31,7 @@ import (
 //	plugins/kubernetes.io/csi/volumeDevices/<volume>/data/vol_data.json      what is staged and published
 //	plugins/kubernetes.io/csi/volumeDevices/staging/<volume>                 where it is staged
 //	plugins/kubernetes.io/csi/volumeDevices/publish/<volume>/<uid>           where it is published
-//	plugins/kubernetes.io/csi/volumeDevices/<volume>/dev/<uid>               kubelet's own mount of the device
+//	plugins/kubernetes.io/csi/volumeDevices/<volume>/dev/<uid>               the device again, with a loop device
 //	pods/<uid>/volumeDevices/kubernetes.io~csi/<volume>                      a link to the device
 //
 // One file is only this agent's. It has what is staged for the pod and published, so that the files above, which pods
@@ -100,9 +101,7 @@ func (p *Plugin) read(place volume.Place) (record, error) {
 		}
 	}
 	// All pods have one record of a block volume. It is one of this pod if a kubelet has made something for the pod.
-	uid := uidOf(place)
-	for _, path := range []string{place.Device, p.targetPath(place, true),
-		filepath.Join(p.blockDir(place), mapDir, uid)} {
+	for _, path := range []string{place.Device, p.targetPath(place, true), p.mapPath(place)} {
 		_, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -170,6 +169,11 @@ func (p *Plugin) dir(elem ...string) string {
 // blockDir is the directory of a block volume.
 func (p *Plugin) blockDir(place volume.Place) string {
 	return p.dir(devicesDir, filepath.Base(place.Dir))
+}
+
+// mapPath is where the device of a block volume is mounted for the pod so that it is held open.
+func (p *Plugin) mapPath(place volume.Place) string {
+	return filepath.Join(p.blockDir(place), mapDir, uidOf(place))
 }
 
 func (p *Plugin) recordPath(req volume.PersistentRequest) string {
@@ -376,26 +380,31 @@ func (p *Plugin) removeTarget(place volume.Place, block bool) error {
 			return fmt.Errorf("the driver has left something at the path of the volume: %w", err)
 		}
 	}
-	if !block {
-		return nil
-	}
-	// The link stays until the volume is unstaged: it may be all that shows that the pod had the volume.
-	return p.removeMap(place, filepath.Base(target))
+	return nil // the link to a device stays until the volume is unstaged: it may be all that shows that the pod had it
 }
 
-// removeMap removes the mount of the device that a kubelet has made for the pod.
-func (p *Plugin) removeMap(place volume.Place, uid string) error {
-	path := filepath.Join(p.blockDir(place), mapDir, uid)
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+// unmapDevice undoes mapDevice.
+func (p *Plugin) unmapDevice(place volume.Place) error {
+	path := p.mapPath(place)
+	if _, err := os.Lstat(path); err != nil {
+		return gone(err)
 	}
-	if err := detachLoops(path); err != nil {
+	if err := p.step("unmap the device"); err != nil {
 		return err
+	}
+	devices, err := loop.Of(path)
+	if err != nil {
+		return err
+	}
+	for _, device := range devices {
+		if err := loop.Detach(device); err != nil {
+			return err
+		}
 	}
 	if err := (volume.Place{Dir: path}).Unmount(); err != nil {
 		return err
 	}
-	return os.Remove(path)
+	return gone(os.Remove(path))
 }
 
 // unstage unstages a volume that no pod uses, and removes its files. The record of the stage, and not its directory,

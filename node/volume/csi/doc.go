@@ -77,9 +77,6 @@
 // # Differences from kubelet
 //
 //   - What a driver can do is asked once for each registration. kubelet asks before each call.
-//   - kubelet maps the device of a block volume with a bind mount and a loop device of its own. Here the link in
-//     volumeDevices leads to the path at which the driver has published the device. What a
-//     kubelet has mapped is removed with the volume.
 //   - kubelet also passes the staging path of a block volume to drivers without STAGE_UNSTAGE_VOLUME.
 //   - The lifecycle modes of a CSIDriver object count for block volumes, too. A CSIDriver object without an
 //     fsGroupPolicy has the default of the API.

@@ -341,7 +341,8 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		p.republish(req.Pod.UID)
 	}
 	if req.Block {
-		out.HostPath, err = req.Device, p.linkDevice(req, call.target)
+		out.HostPath = req.Device
+		err = errors.Join(p.linkDevice(req, call.target), p.mapDevice(req, call.target))
 	}
 	return out, err
 }
@@ -356,6 +357,11 @@ func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) err
 	d, err := p.drivers.get(r.Driver)
 	if err != nil {
 		return logged("Unmounter.TearDownAt failed to get CSI client", err)
+	}
+	if r.block {
+		if err := p.unmapDevice(req.Place); err != nil { // the driver could not detach a device that is open
+			return err
+		}
 	}
 	if err := p.step("unpublish"); err != nil {
 		return err

@@ -1,0 +1,2 @@
+// Package loop attaches files and devices to loop devices.
+package loop
