@@ -22,11 +22,77 @@ func Of(path string) ([]string, error) {
 	var devices []string
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
-		if err == nil && strings.TrimSpace(string(backing)) == path { // else it is detached meanwhile, or another one's
+		if err == nil && strings.TrimSpace(string(backing)) == path { // else it is detached, or another one's
 			devices = append(devices, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))
 		}
 	}
 	return devices, nil
+}
+
+// Hold holds the block device open until [Release], also if this process ends: it mounts the device at the path, a
+// file that it makes, and attaches a loop device to that. Otherwise the device could go, and another one get its number,
+// which is all that containers have of it. kubelet does the same. It does nothing for what is no block device, and is
+// idempotent.
+func Hold(device, path string) error {
+	var source, held unix.Stat_t
+	if err := unix.Stat(device, &source); err != nil {
+		return &os.PathError{Op: "stat", Path: device, Err: err}
+	}
+	if source.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return nil
+	}
+	// After a reboot there is only the file.
+	if err := unix.Stat(path, &held); err != nil || held.Rdev != source.Rdev {
+		if err := errors.Join(Release(path), os.MkdirAll(filepath.Dir(path), 0o750)); err != nil {
+			return err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE, 0o750)
+		if err != nil {
+			return err
+		}
+		_ = file.Close()
+		if err := unix.Mount(device, path, "", unix.MS_BIND, ""); err != nil {
+			return &os.PathError{Op: "bind", Path: path, Err: err}
+		}
+	}
+	if devices, err := Of(path); err != nil || len(devices) > 0 {
+		return err
+	}
+	_, err := Attach(path)
+	return err
+}
+
+// Release undoes [Hold], and removes the path.
+func Release(path string) error {
+	if _, err := os.Lstat(path); err != nil {
+		return gone(err) // the usual case, without a look at all loop devices
+	}
+	devices, err := Of(path)
+	if err != nil {
+		return err
+	}
+	for _, device := range devices {
+		if err := Detach(device); err != nil {
+			return err
+		}
+	}
+	for {
+		err := os.Remove(path)
+		if !errors.Is(err, unix.EBUSY) {
+			return gone(err)
+		}
+		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
+			return &os.PathError{Op: "unmount", Path: path, Err: err}
+		}
+	}
+}
+
+// gone is nil if err says that there is nothing.
+func gone(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Attach attaches the file or device at the path to a free loop device, which it returns. What cannot be written is

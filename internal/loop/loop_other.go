@@ -2,13 +2,8 @@
 
 package loop
 
-import "errors"
+// Hold does nothing: there are no loop devices.
+func Hold(string, string) error { return nil }
 
-// Of returns nothing: there are no loop devices.
-func Of(string) ([]string, error) { return nil, nil }
-
-// Attach returns [errors.ErrUnsupported].
-func Attach(string) (string, error) { return "", errors.ErrUnsupported }
-
-// Detach returns [errors.ErrUnsupported].
-func Detach(string) error { return errors.ErrUnsupported }
+// Release does nothing.
+func Release(string) error { return nil }

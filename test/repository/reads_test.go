@@ -29,6 +29,7 @@ var unlimitedReads = map[string]string{
 	"gc/":                                "logs, links to them and a record, all of the agent",
 	"history/":                           "a file of the agent",
 	"internal/csidriver/":                "tests",
+	"internal/loop/":                     "files of the kernel, and devices, for the pod that has them",
 	"internal/machine/":                  "files of the kernel",
 	"internal/mounting/format.go":        "a disk, in a call that stays behind when its context ends",
 	"node/images/credentials/config.go":  "in a call of a safefile.Reader",

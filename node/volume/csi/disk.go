@@ -12,7 +12,6 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/kubeletkit/kubeletkit/internal/loop"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
@@ -381,30 +380,6 @@ func (p *Plugin) removeTarget(place volume.Place, block bool) error {
 		}
 	}
 	return nil // the link to a device stays until the volume is unstaged: it may be all that shows that the pod had it
-}
-
-// unmapDevice undoes mapDevice.
-func (p *Plugin) unmapDevice(place volume.Place) error {
-	path := p.mapPath(place)
-	if _, err := os.Lstat(path); err != nil {
-		return gone(err)
-	}
-	if err := p.step("unmap the device"); err != nil {
-		return err
-	}
-	devices, err := loop.Of(path)
-	if err != nil {
-		return err
-	}
-	for _, device := range devices {
-		if err := loop.Detach(device); err != nil {
-			return err
-		}
-	}
-	if err := (volume.Place{Dir: path}).Unmount(); err != nil {
-		return err
-	}
-	return gone(os.Remove(path))
 }
 
 // unstage unstages a volume that no pod uses, and removes its files. The record of the stage, and not its directory,

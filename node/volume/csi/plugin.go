@@ -23,6 +23,7 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeletkit/kubeletkit/internal/loop"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
 	"github.com/kubeletkit/kubeletkit/node/volume"
@@ -342,7 +343,9 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	}
 	if req.Block {
 		out.HostPath = req.Device
-		err = errors.Join(p.linkDevice(req, call.target), p.mapDevice(req, call.target))
+		if err = p.linkDevice(req, call.target); err == nil {
+			err = loop.Hold(call.target, p.mapPath(req.Place))
+		}
 	}
 	return out, err
 }
@@ -359,7 +362,8 @@ func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) err
 		return logged("Unmounter.TearDownAt failed to get CSI client", err)
 	}
 	if r.block {
-		if err := p.unmapDevice(req.Place); err != nil { // the driver could not detach a device that is open
+		// First: the driver cannot detach a device that is open.
+		if err := loop.Release(p.mapPath(req.Place)); err != nil {
 			return err
 		}
 	}

@@ -10,9 +10,11 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
+	"github.com/kubeletkit/kubeletkit/internal/loop"
 	"github.com/kubeletkit/kubeletkit/internal/mounting"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -85,6 +87,12 @@ func (p *Plugin) stage(name string) string {
 	return filepath.Join(p.rootDir, "plugins", Name, "mounts", name)
 }
 
+// held is where the device of a volume is held open for the pod, as in kubelet.
+func (p *Plugin) held(place volume.Place, pod types.UID) string {
+	return filepath.Join(p.rootDir, "plugins", "kubernetes.io~local-volume", "volumeDevices", filepath.Base(place.Dir),
+		string(pod))
+}
+
 // Published implements [volume.PersistentPlugin].
 func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 	if _, err := os.Stat(place.Device); err == nil {
@@ -149,7 +157,12 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	out := volume.Published{Volume: runtime.Volume{HostPath: req.Dir, ReadOnly: req.ReadOnly, Relabel: !req.ReadOnly}}
 	if req.Block {
 		out.HostPath, out.Relabel = req.Device, false
-		return out, link(req.Volume.Spec.Local.Path, req.Device)
+		if err := link(req.Volume.Spec.Local.Path, req.Device); err != nil {
+			return out, err
+		}
+		return out, p.calls.Do(ctx, req.Volume.Name, func(context.Context) error {
+			return loop.Hold(req.Volume.Spec.Local.Path, p.held(req.Place, req.Pod.UID))
+		})
 	}
 	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error { return p.bind(ctx, req) })
 	out.FSGroup = !req.ReadOnly && !req.Shared // the files stay those of the pod that had the volume first
@@ -187,7 +200,12 @@ func (p *Plugin) bind(ctx context.Context, req volume.PersistentRequest) error {
 }
 
 // Unpublish implements [volume.PersistentPlugin].
-func (*Plugin) Unpublish(_ context.Context, req volume.UnpublishRequest) error {
+func (p *Plugin) Unpublish(_ context.Context, req volume.UnpublishRequest) error {
+	held := p.held(req.Place, req.Pod.UID)
+	if err := loop.Release(held); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(held)) // unless another pod has the device
 	if err := os.Remove(req.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
