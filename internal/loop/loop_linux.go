@@ -13,6 +13,9 @@ import (
 // major is the major number of loop devices (Documentation/admin-guide/devices.txt of Linux).
 const major = 7
 
+// control is where the kernel names a free loop device.
+const control = "/dev/loop-control"
+
 // Of returns the loop devices that the file or device at the path is attached to. Another path of it does not count.
 func Of(path string) ([]string, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -22,7 +25,7 @@ func Of(path string) ([]string, error) {
 	var devices []string
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
-		if err == nil && strings.TrimSpace(string(backing)) == path { // else it is detached, or another one's
+		if err == nil && strings.TrimSpace(string(backing)) == path { // else detached, or another's
 			devices = append(devices, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))
 		}
 	}
@@ -31,8 +34,8 @@ func Of(path string) ([]string, error) {
 
 // Hold holds the block device open until [Release], also if this process ends: it mounts the device at the path, a
 // file that it makes, and attaches a loop device to that. Otherwise the device could go, and another one get its number,
-// which is all that containers have of it. kubelet does the same. It does nothing for what is no block device, and is
-// idempotent.
+// which is all that containers have of it. kubelet does the same. It does nothing for what is no block device, and if
+// the kernel has no loop devices. It is idempotent.
 func Hold(device, path string) error {
 	var source, held unix.Stat_t
 	if err := unix.Stat(device, &source); err != nil {
@@ -40,6 +43,9 @@ func Hold(device, path string) error {
 	}
 	if source.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return nil
+	}
+	if _, err := os.Stat(control); err != nil {
+		return gone(err)
 	}
 	// After a reboot there is only the file.
 	if err := unix.Stat(path, &held); err != nil || held.Rdev != source.Rdev {
@@ -106,13 +112,13 @@ func Attach(path string) (device string, err error) {
 		return "", err
 	}
 	defer file.Close()
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	free, err := os.OpenFile(control, os.O_RDWR, 0)
 	if err != nil {
 		return "", fmt.Errorf("attaching %s to a loop device: %w; load the kernel module loop", path, err)
 	}
-	defer control.Close()
+	defer free.Close()
 	for range 100 { // others may take the device that is free
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		n, err := unix.IoctlRetInt(int(free.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			return "", fmt.Errorf("LOOP_CTL_GET_FREE: %w", err)
 		}

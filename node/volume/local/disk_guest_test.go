@@ -81,11 +81,14 @@ func TestGuestLocalDisk(t *testing.T) {
 	assert.Equal(t, "ext4", sh(t, "blkid -p -s TYPE -o value "+disk))
 
 	pv.Spec.Local.FSType, pv.Spec.VolumeMode = nil, ptr.To(v1.PersistentVolumeBlock)
+	sh(t, "modprobe loop")
 	setUp, remove = start()
 	require.NoError(t, setUp())
+	assert.Contains(t, sh(t, "losetup -a"), "/volumeDevices/pv-1/uid-web)", "the device is held open")
 	device := filepath.Join(dir, "volumeDevices/kubernetes.io~local-volume/pv-1")
 	assert.Equal(t, "ext4", sh(t, "blkid -p -s TYPE -o value "+device))
 	remove()
+	assert.Empty(t, sh(t, "losetup -a"))
 
 	pv.Spec.VolumeMode = nil
 	sh(t, "wipefs -a "+disk+" && mkswap "+disk)
