@@ -20,7 +20,7 @@ import (
 // the same for all pods, as those of one application. A contestant with the ending "-plain" is
 // that agent with the pods without volumes, and one with "-bound" with five hostPath volumes, whose
 // directories are there: what the runtime needs for five mounts. "ratio" is that of each line to
-// "agent-plain". "plane-cpu-s" is the CPU time of the control plane, "calls" the requests of the
+// "agent-plain". "p99-ms" is the time from the creation of a pod until it is Running. "plane-cpu-s" is the CPU time of the control plane, "calls" the requests of the
 // node, for each pod.
 //
 //	KUBELET_BIN=… KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench Volumes -benchtime 2x -timeout 60m
@@ -61,7 +61,12 @@ func benchmarkVolumes(b *testing.B, n int) {
 		if ends {
 			kind = "-" + kind
 		}
-		measureVolumes(b, c, plane, agent, n, round, kind, add)
+		create := func(ctx context.Context, name string, _ int) error {
+			_, err := plane.Client.CoreV1().Pods("default").Create(ctx, volumePod(name, kind, c.Dir),
+				metav1.CreateOptions{})
+			return err
+		}
+		measureLives(b, c, plane, agent, fmt.Sprintf("p-%d", round), n, create, add)
 		retire(b, c, plane, agent)
 	}
 	measure(list[0], func(string, float64) {}) // it makes the bridge and fills the caches
@@ -118,13 +123,15 @@ func volumePod(name, kind, dir string) *v1.Pod {
 	return pod
 }
 
-func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, n, round int, kind string,
-	add func(unit string, value float64)) {
+// measureLives creates n pods by create, waits until all are Running, deletes them, and waits until all are gone. The
+// names of the pods begin with prefix.
+func measureLives(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent, prefix string, n int,
+	create func(ctx context.Context, name string, i int) error, add func(unit string, value float64)) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()
 	pods := plane.Client.CoreV1().Pods("default")
-	running, gone := newMoments(), newMoments()
+	created, running, gone := newMoments(), newMoments(), newMoments()
 	followPods(b, ctx, plane, running, gone)
 	await := func(what string, m *moments) {
 		b.Helper()
@@ -135,12 +142,12 @@ func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent,
 			return nil
 		})
 	}
-	each := func(f func(name string) error) {
+	each := func(f func(name string, i int) error) {
 		b.Helper()
 		var g errgroup.Group
 		g.SetLimit(32)
 		for i := range n {
-			g.Go(func() error { return f(fmt.Sprintf("p-%d-%d", round, i)) })
+			g.Go(func() error { return f(fmt.Sprintf("%s-%d", prefix, i), i) })
 		}
 		if err := g.Wait(); err != nil {
 			b.Fatal(err)
@@ -148,12 +155,13 @@ func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent,
 	}
 	system, runtime, cost, control, calls, began := SystemCPU(b), c.CPU(b), agent.Cost(b).CPU, plane.CPU(b),
 		total(plane.Audited(b)), time.Now()
-	each(func(name string) error {
-		_, err := pods.Create(ctx, volumePod(name, kind, c.Dir), metav1.CreateOptions{})
-		return err
+	each(func(name string, i int) error {
+		created.now(name)
+		return create(ctx, name, i)
 	})
 	await("all run", running)
 	add("s", running.last().Sub(began).Seconds())
+	add("p99-ms", percentile(running.since(created), 99))
 	add("cpu-s", (agent.Cost(b).CPU - cost).Seconds())
 	add("runtime-cpu-s", (c.CPU(b) - runtime).Seconds())
 	add("plane-cpu-s", (plane.CPU(b) - control).Seconds())
@@ -161,7 +169,7 @@ func measureVolumes(b *testing.B, c *Cluster, plane *ControlPlane, agent *Agent,
 	add("calls", float64(total(plane.Audited(b))-calls)/float64(n))
 	time.Sleep(2 * time.Second) // what is due after the start
 	began, cost = time.Now(), agent.Cost(b).CPU
-	each(func(name string) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) })
+	each(func(name string, _ int) error { return pods.Delete(ctx, name, metav1.DeleteOptions{}) })
 	await("all are gone", gone)
 	add("gone-s", gone.last().Sub(began).Seconds())
 	add("gone-cpu-s", (agent.Cost(b).CPU - cost).Seconds())

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeletkit/kubeletkit/internal/csidriver"
+	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
+)
+
+// BenchmarkCSI creates n pods through the API at once, bound to the node, and deletes them when all run, on one agent
+// in turns:
+//
+//   - "csi": each pod has a volume of its own of a driver, which stages and publishes.
+//   - "bare": each has an emptyDir, and a client that knows nothing else makes the calls of the driver for each.
+//   - "empty": each has an emptyDir.
+//   - "hung": each has an emptyDir, beside 10 pods with volumes of a driver that does not answer.
+//
+// "ratio" is that to "bare" by the time until all run, "s"; "p99-ms" is from the creation of a pod until it is Running.
+//
+//	KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench 'CSI$' -benchtime 5x -timeout 60m
+func BenchmarkCSI(b *testing.B) {
+	forEachSize(b, "100", benchmarkCSI)
+}
+
+func benchmarkCSI(b *testing.B, n int) {
+	const name, hung = "bench.example.com", 10
+	c := benchCluster(b)
+	plane := NewControlPlane(b, c.Net)
+	agent := launch(b, c, AgentOptions{Kubeconfig: plane.NodeKubeconfig(b, NodeName)}, n+hung)
+	awaitNode(b, plane)
+	plane.Apply(b, fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\n"+
+		"spec: {attachRequired: false, fsGroupPolicy: File}\n", name))
+	flags := []string{"-name", name, "-node-id", NodeName, "-controller-capabilities=", "-registry",
+		filepath.Join(agent.Root, "plugins_registry")}
+	var objects strings.Builder
+	for i := range n + hung {
+		flags = append(flags, fmt.Sprintf("-volume=csi-%d=1073741824", i), fmt.Sprintf("-volume=bare-%d=1073741824", i))
+		objects.WriteString(csiVolume("default", fmt.Sprintf("csi-%d", i), name, fmt.Sprintf("csi-%d", i),
+			"ReadWriteOnce", "volumeMode: Filesystem") + "---\n")
+	}
+	plane.Apply(b, objects.String())
+	d := StartCSIDriver(b, c.Net, filepath.Join(c.Dir, name), flags...)
+	conn, err := grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	Eventually(b, time.Minute, "driver in the CSINode object", func() error {
+		object, err := plane.Client.StorageV1().CSINodes().Get(b.Context(), NodeName, metav1.GetOptions{})
+		if err == nil && len(object.Spec.Drivers) == 0 {
+			err = fmt.Errorf("no driver")
+		}
+		return err
+	})
+
+	bare := bareCSI{csipb.NewNodeClient(conn), b.TempDir()}
+	pods := plane.Client.CoreV1().Pods("default")
+	create := func(ctx context.Context, name, claim string, spec ...Option) error {
+		source := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
+		if claim != "" {
+			source = v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}
+		}
+		main := Sh("c", Forever)
+		main.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		pod := MakePod(name, append(spec, Grace(2), Main(main), Volume("data", source), noToken)...)
+		pod.Spec.NodeName = NodeName
+		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	}
+	took, round := samples{}, 0
+	measure := func(who contestant, add func(unit string, value float64)) {
+		round++
+		switch who.name {
+		case "csi":
+			measureLives(b, c, plane, agent, fmt.Sprintf("csi-%d", round), n,
+				func(ctx context.Context, name string, i int) error {
+					return create(ctx, name, fmt.Sprintf("csi-%d", i))
+				}, add)
+		case "bare":
+			measureLives(b, c, plane, agent, fmt.Sprintf("bare-%d", round), n,
+				func(ctx context.Context, name string, i int) error {
+					if err := create(ctx, name, ""); err != nil {
+						return err
+					}
+					return bare.publish(ctx, fmt.Sprintf("bare-%d", i))
+				}, add)
+			for i := range n {
+				if err := bare.unpublish(b.Context(), fmt.Sprintf("bare-%d", i)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		default:
+			if who.name == "hung" {
+				defer hang(b, plane, d, hung, func(i int) error {
+					return create(b.Context(), fmt.Sprintf("hung-%d-%d", round, i), fmt.Sprintf("csi-%d", n+i), func(pod *v1.Pod) {
+						pod.Labels = map[string]string{"hung": ""}
+					})
+				})()
+			}
+			measureLives(b, c, plane, agent, fmt.Sprintf("empty-%d", round), n,
+				func(ctx context.Context, name string, _ int) error { return create(ctx, name, "") }, add)
+		}
+		awaitRemoved(b, c)
+	}
+	list := []contestant{{name: "csi"}, {name: "bare"}, {name: "empty"}, {name: "hung"}}
+	measure(list[2], func(string, float64) {}) // it makes the bridge and fills the caches
+	takeTurns(b, list, func(who contestant) {
+		measure(who, func(unit string, value float64) { took.add(who.name, unit, value) })
+	})
+	took.report(b, list, "s", "bare", took.spread("s"))
+}
+
+// hang has n pods wait for the driver. The function that it returns removes them.
+func hang(b *testing.B, plane *ControlPlane, d *CSIDriver, n int, create func(i int) error) (end func()) {
+	b.Helper()
+	release, err := d.Inject(b.Context(), csidriver.Fault{Method: "NodeStageVolume", Hang: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		if err := create(i); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return func() {
+		if err := release(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		selector := metav1.ListOptions{LabelSelector: "hung"}
+		pods := plane.Client.CoreV1().Pods("default")
+		if err := pods.DeleteCollection(b.Context(), metav1.DeleteOptions{}, selector); err != nil {
+			b.Fatal(err)
+		}
+		Eventually(b, time.Minute, "no pod hangs", func() error {
+			list, err := pods.List(b.Context(), selector)
+			if err == nil && len(list.Items) > 0 {
+				err = fmt.Errorf("%d pods", len(list.Items))
+			}
+			return err
+		})
+	}
+}
+
+// bareCSI is a client that makes the calls of a driver, and nothing else.
+type bareCSI struct {
+	csipb.NodeClient
+	dir string
+}
+
+func (c bareCSI) publish(ctx context.Context, volume string) error {
+	stage := filepath.Join(c.dir, volume)
+	if err := os.Mkdir(stage, 0o750); err != nil {
+		return err
+	}
+	access := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{
+		Mode: csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{}}}
+	if _, err := c.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: stage,
+		VolumeCapability: access}); err != nil {
+		return err
+	}
+	_, err := c.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{VolumeId: volume, StagingTargetPath: stage,
+		TargetPath: stage + "-target", VolumeCapability: access})
+	return err
+}
+
+func (c bareCSI) unpublish(ctx context.Context, volume string) error {
+	stage := filepath.Join(c.dir, volume)
+	if _, err := c.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: volume,
+		TargetPath: stage + "-target"}); err != nil {
+		return err
+	}
+	if _, err := c.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: volume,
+		StagingTargetPath: stage}); err != nil {
+		return err
+	}
+	return os.Remove(stage)
+}
