@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeletkit/kubeletkit/internal/machine"
 )
 
 // canMount reports whether this process may mount file systems.
@@ -45,9 +47,13 @@ func bind(source, target string, readOnly bool, options string) error {
 	return nil
 }
 
-// mountDevice mounts the file system of a device.
-func mountDevice(device, target, fileSystem string) error {
-	if err := unix.Mount(device, target, fileSystem, 0, ""); err != nil {
+// mountDevice mounts the file system of a device. If SELinux is on, its files have the label, unless that is empty.
+func mountDevice(device, target, fileSystem, label string) error {
+	options := ""
+	if label != "" && machine.HasSELinux() {
+		options = fmt.Sprintf("context=%q", label)
+	}
+	if err := unix.Mount(device, target, fileSystem, 0, options); err != nil {
 		return &os.PathError{Op: "mount", Path: target, Err: err}
 	}
 	return nil
