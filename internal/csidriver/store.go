@@ -56,8 +56,8 @@ type publication struct {
 type access struct {
 	Block bool `json:",omitempty"`
 	Mode  csi.VolumeCapability_AccessMode_Mode
-	// FileSystem, Flags, which are joined by commas, and Group are those of a mount. Context is the SELinux label of its
-	// files, which is no flag here.
+	// FileSystem, Flags, which are joined by commas, and Group are those of a mount. Context is the SELinux label,
+	// which is not in Flags.
 	FileSystem string `json:",omitempty"`
 	Flags      string `json:",omitempty"`
 	Context    string `json:",omitempty"`

@@ -77,7 +77,8 @@ func measuredName(p PersistentPlugin, key string) string {
 // pod uses with another one: volume_manager_selinux_pod_context_mismatch_errors_total or
 // volume_manager_selinux_volume_context_mismatch_errors_total, and _warnings_total if the claim is not refused.
 type SELinuxConflict struct {
-	// Plugin is the name of the plugin if another pod uses the volume, with that of a CSI driver: "kubernetes.io/csi/NAME".
+	// Plugin is the name of the plugin if another pod uses the volume, such as "kubernetes.io/csi/NAME" for a driver.
+	// Otherwise it is empty.
 	Plugin string
 	// AccessMode is RWX, ROX, RWO or RWOP.
 	AccessMode string

@@ -38,8 +38,8 @@ type persistentVolumes struct {
 	// state directory of the place.
 	keys  map[string]string
 	ready map[string]Published
-	// labels are the SELinux labels that the pods request, by the state directory. There is none of a volume that cannot
-	// be mounted with one.
+	// labels are the SELinux labels that the pods request, by the state directory. A volume that cannot be mounted with
+	// one is not in it.
 	labels map[string]string
 	// expandAt is when the claim of a published volume is read again.
 	expandAt map[string]time.Time

@@ -44,8 +44,8 @@ type Options struct {
 	// AtomicWriteVolumeUserFields). Default: the files belong to the user of the agent, and tokens and certificates
 	// to that of the containers if they have one.
 	FileOwners bool
-	// OnlyOncePod mounts only volumes that are ReadWriteOncePod with an SELinux label, and refuses different labels only
-	// for them; for other ones these are measured (kubelet: without the feature gate SELinuxMount).
+	// OnlyOncePod mounts only volumes that are ReadWriteOncePod with an SELinux label, and refuses different labels for
+	// them only. Those for other volumes are measured (kubelet: without the feature gate SELinuxMount).
 	OnlyOncePod bool
 	// Observer receives events about volumes that are set up all the same, and one about the node if volumes in memory
 	// may be swapped to the disk. Failures are not among them: they are errors. It receives the measurements

@@ -96,8 +96,8 @@ func (s seLinux) mounts(pv *v1.PersistentVolume) bool {
 }
 
 // label sets the label that the volume of a request is mounted with, and returns the one that the pod requests, if the
-// volume can have one. All pods that use a volume must request the same (kubelet: AddPodToVolume). What is mounted keeps
-// its label, or has none, until no pod uses it. name is that of the volume in the pod.
+// volume can have one. All pods that use a volume must request the same (kubelet: AddPodToVolume). A volume keeps its
+// label, also none, until no pod uses it. name is that of the volume in the pod.
 func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, name string,
 	req *PersistentRequest) (wanted string, can bool, err error) {
 	if s.seLinux.fileLabel == "" || req.Block || p.PerPod() {
@@ -144,8 +144,9 @@ func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, 
 		if (known || found) && other != wanted {
 			s.seLinux.measure.Emit(SELinuxConflict{Plugin: plugin, AccessMode: accessMode(req.Volume), Refused: admits})
 			if admits {
+				uid := filepath.Base(Place{StateDir: user}.podDir())
 				return "", false, &processError{fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q; the pod "+
-					"with the UID %s uses it", req.Volume.Name, other, wanted, filepath.Base(placeOfState(user).podDir()))}
+					"with the UID %s uses it", req.Volume.Name, other, wanted, uid)}
 			}
 		}
 		if found && !own {
