@@ -280,7 +280,7 @@ func (a *Agent) buildPodSync(p *Parts) error {
 	p.VolumesOptions.Sources = volume.Sources{Objects: p.Objects, Tokens: a.opts.API.Tokens,
 		TrustBundles: a.opts.API.TrustBundles, PodCertificates: a.opts.API.PodCertificates, Claims: a.opts.API.Claims,
 		NodeLabels: a.opts.API.NodeLabels, Allocatable: p.Host.Allocatable, NodeAllocatable: a.opts.API.NodeAllocatable,
-		SELinux: p.Host.SELinux}
+		FileLabel: p.Host.FileLabel}
 	p.VolumesOptions.Observer = p.Observer.Named("volume")
 	volumes, err := volume.New(p.VolumesOptions)
 	if err != nil {

@@ -22,15 +22,15 @@ import (
 
 // DetectHost returns what it finds of the machine: its name, its address on the interface
 // of the default route (none while there is no route), its processors and memory, the size of the
-// file system of rootDir, which need not exist, its resolver, the release of its kernel, and whether it has AppArmor
-// and SELinux.
+// file system of rootDir, which need not exist, its resolver, the release of its kernel, and whether it has AppArmor,
+// and the SELinux label of files of containers.
 func DetectHost(rootDir string) (*runtime.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
 	h := &runtime.Host{Hostname: name, KernelRelease: machine.KernelRelease(), AppArmor: machine.HasAppArmor(),
-		SELinux: machine.HasSELinux(),
+		FileLabel: machine.FileLabel(),
 		Allocatable: v1.ResourceList{
 			v1.ResourceCPU: *resource.NewQuantity(int64(goruntime.NumCPU()), resource.DecimalSI),
 		}}

@@ -261,6 +261,7 @@ type Host struct {
 	// AppArmor means that AppArmor is enabled. Pods that request a profile are refused
 	// otherwise.
 	AppArmor bool
-	// SELinux means that SELinux is on.
-	SELinux bool
+	// FileLabel is the SELinux label that the files of containers have by default, such as
+	// "system_u:object_r:container_file_t:s0". If it is empty, SELinux is off, or its policy has no label for them.
+	FileLabel string
 }

@@ -228,8 +228,14 @@ func TestGroupAndFlags(t *testing.T) {
 		capability.GetMount().VolumeMountGroup = "staff"
 		c.code(codes.AlreadyExists, c.stage(capability))
 		assert.Empty(t, d.Violations())
+		capability.GetMount().MountFlags = []string{"ro", `context="u:r:t:s0:c1,c2"`, "noexec"}
+		assert.Equal(t, access{Mode: writer, Flags: "ro,noexec", Context: "u:r:t:s0:c1,c2", Group: "staff"},
+			accessOf(capability))
+		c.code(codes.FailedPrecondition, c.publish("two", capability, false))
+		assert.Equal(t, []string{`NodePublishVolume: volume v: it is staged with the SELinux label "", not with ` +
+			`"u:r:t:s0:c1,c2"`}, d.Violations())
 		d.Update(func(s *Settings) { s.NodeCapabilities = []csi.NodeServiceCapability_RPC_Type{} })
 		c.code(codes.InvalidArgument, c.publish("one", capability, false))
-		assert.Len(t, d.Violations(), 1)
+		assert.Len(t, d.Violations(), 2)
 	})
 }

@@ -86,7 +86,7 @@ func (d *Driver) prepare(ctx context.Context, v *volume, a access) (source strin
 			return "", err
 		}
 	}
-	return base, mountDevice(device, base, d.opts.FileSystem)
+	return base, mountDevice(device, base, d.opts.FileSystem, a.Context)
 }
 
 // devices reports whether images are attached to loop devices. Those of file systems must be.

@@ -2,6 +2,7 @@ package csidriver
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeletkit/kubeletkit/internal/loop"
+	"github.com/kubeletkit/kubeletkit/internal/machine"
 )
 
 // canMount reports whether this process may mount file systems.
@@ -46,9 +48,13 @@ func bind(source, target string, readOnly bool, options string) error {
 	return nil
 }
 
-// mountDevice mounts the file system of a device.
-func mountDevice(device, target, fileSystem string) error {
-	if err := unix.Mount(device, target, fileSystem, 0, ""); err != nil {
+// mountDevice mounts the file system of a device. If SELinux is on, its files have the label, unless that is empty.
+func mountDevice(device, target, fileSystem, label string) error {
+	options := ""
+	if label != "" && machine.HasSELinux() {
+		options = fmt.Sprintf("context=%q", label)
+	}
+	if err := unix.Mount(device, target, fileSystem, 0, options); err != nil {
 		return &os.PathError{Op: "mount", Path: target, Err: err}
 	}
 	return nil

@@ -10,7 +10,7 @@ func hasLoopDevices() bool { return false }
 
 func bind(_, _ string, _ bool, _ string) error { return errors.ErrUnsupported }
 
-func mountDevice(_, _, _ string) error { return errors.ErrUnsupported }
+func mountDevice(_, _, _, _ string) error { return errors.ErrUnsupported }
 
 func unmount(string) error { return errors.ErrUnsupported }
 

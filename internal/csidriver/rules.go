@@ -140,6 +140,9 @@ func (d *Driver) checkStaged(method string, v volume, a access, staging string) 
 		return d.refuse(method, v.ID, "it is staged at %s, not at %q", v.Staged.Path, staging)
 	case v.Staged.Access.Block != a.Block:
 		return d.refuse(method, v.ID, "it is staged with another access type")
+	case v.Staged.Access.Context != a.Context:
+		return d.refuse(method, v.ID, "it is staged with the SELinux label %q, not with %q", v.Staged.Access.Context,
+			a.Context)
 	case !a.Block && !d.placed(d.base(v.ID), staging), a.Block && d.devices() && !onDevice(d.image(v.ID)):
 		return d.refuse(method, v.ID, "it is not staged any more, since the node was restarted")
 	}

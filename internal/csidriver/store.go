@@ -56,15 +56,27 @@ type publication struct {
 type access struct {
 	Block bool `json:",omitempty"`
 	Mode  csi.VolumeCapability_AccessMode_Mode
-	// FileSystem, Flags, which are joined by commas, and Group are those of a mount.
+	// FileSystem, Flags, which are joined by commas, and Group are those of a mount. Context is the SELinux label,
+	// which is not in Flags.
 	FileSystem string `json:",omitempty"`
 	Flags      string `json:",omitempty"`
+	Context    string `json:",omitempty"`
 	Group      string `json:",omitempty"`
 }
 
 func accessOf(c *csi.VolumeCapability) access {
-	return access{Block: c.GetBlock() != nil, Mode: c.GetAccessMode().GetMode(), FileSystem: c.GetMount().GetFsType(),
-		Flags: strings.Join(c.GetMount().GetMountFlags(), ","), Group: c.GetMount().GetVolumeMountGroup()}
+	a := access{Block: c.GetBlock() != nil, Mode: c.GetAccessMode().GetMode(), FileSystem: c.GetMount().GetFsType(),
+		Group: c.GetMount().GetVolumeMountGroup()}
+	var flags []string
+	for _, flag := range c.GetMount().GetMountFlags() {
+		if label, ok := strings.CutPrefix(flag, "context="); ok {
+			a.Context = strings.Trim(label, `"`)
+		} else {
+			flags = append(flags, flag)
+		}
+	}
+	a.Flags = strings.Join(flags, ",")
+	return a
 }
 
 func (v volume) clone() volume {

@@ -4,6 +4,7 @@ package machine
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,44 @@ func HasSELinux() bool {
 	}
 	label, err := os.ReadFile("/proc/self/attr/current")
 	return err == nil && string(bytes.TrimRight(label, "\x00\n ")) != "kernel"
+}
+
+// FileLabel returns the SELinux label that container runtimes give to files by default, and an empty one if SELinux is
+// off or the policy has none (go-selinux: ContainerLabels). It has a level if the policy has levels.
+func FileLabel() string {
+	if !HasSELinux() {
+		return ""
+	}
+	contexts, err := os.ReadFile("/usr/share/containers/selinux/contexts")
+	if err != nil {
+		config, _ := os.ReadFile("/etc/selinux/config")
+		contexts, _ = os.ReadFile(filepath.Join("/etc/selinux", setting(string(config), "SELINUXTYPE"),
+			"contexts/lxc_contexts"))
+	}
+	return FileLabelIn(string(contexts))
+}
+
+// FileLabelIn returns the label in a file lxc_contexts.
+func FileLabelIn(contexts string) string {
+	process := strings.SplitN(setting(contexts, "process"), ":", 4)
+	file := strings.SplitN(setting(contexts, "file"), ":", 4)
+	if len(process) < 3 || len(file) < 3 {
+		return ""
+	}
+	if len(process) == 4 && len(file) == 3 {
+		file = append(file, process[3])
+	}
+	return strings.Join(file, ":")
+}
+
+// setting returns the value in a line NAME=VALUE of a file of SELinux.
+func setting(file, name string) string {
+	for line := range strings.Lines(file) {
+		if key, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(key) == name {
+			return strings.Trim(strings.TrimSpace(value), `"`)
+		}
+	}
+	return ""
 }
 
 // MayMount reports whether this process may mount file systems on disks and of servers: it has CAP_SYS_ADMIN in the

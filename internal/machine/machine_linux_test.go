@@ -27,6 +27,19 @@ func TestFacts(t *testing.T) {
 	assert.Equal(t, strings.TrimSpace(string(release)), machine.KernelRelease())
 }
 
+func TestFileLabel(t *testing.T) {
+	for contexts, want := range map[string]string{
+		"# comment\nprocess = \"u:r:container_t:s0\"\nfile = \"u:object_r:container_file_t:s0\"\nro_file=\"x:y:z\"\n": "u:object_r:container_file_t:s0",
+		"process=u:r:t\nfile=u:object_r:f_t\n":              "u:object_r:f_t",
+		"process=u:r:t:s0-s0:c0.c1023\nfile=u:object_r:f_t": "u:object_r:f_t:s0-s0:c0.c1023",
+		"#process=u:r:t:s0\nfile=u:object_r:f_t:s0\n":       "",
+		"process=u:r:t:s0\nfile=f_t\n":                      "",
+		"":                                                  "",
+	} {
+		assert.Equal(t, want, machine.FileLabelIn(contexts), contexts)
+	}
+}
+
 func TestMayMount(t *testing.T) {
 	for status, want := range map[string]bool{
 		"Name:\tx\nCapPrm:\t0\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n":    true,

@@ -19,5 +19,8 @@ func HasAppArmor() bool { return false }
 // HasSELinux returns false.
 func HasSELinux() bool { return false }
 
+// FileLabel returns "".
+func FileLabel() string { return "" }
+
 // MayMount reports whether this process may mount file systems on disks and of servers.
 func MayMount() bool { return false }

@@ -94,8 +94,14 @@ func TestSELinuxConflicts(t *testing.T) {
 	require.NoError(t, err)
 	m.Measure(volume.SELinuxConflict{AccessMode: "RWX", Refused: true})
 	m.Measure(volume.SELinuxConflict{AccessMode: "RWO"})
+	m.Measure(volume.SELinuxConflict{Plugin: "kubernetes.io/csi/d", AccessMode: "RWX", Refused: true})
+	m.Measure(volume.SELinuxConflict{Plugin: "kubernetes.io/csi/d", AccessMode: "RWO"})
+	m.Measure(volume.SELinuxAdmitted{Plugin: "kubernetes.io/csi/d", AccessMode: "RWOP"})
 	assert.Equal(t, []string{`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWX"} 1`,
-		`volume_manager_selinux_pod_context_mismatch_warnings_total{access_mode="RWO"} 1`},
+		`volume_manager_selinux_pod_context_mismatch_warnings_total{access_mode="RWO"} 1`,
+		`volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWX",volume_plugin="kubernetes.io/csi/d"} 1`,
+		`volume_manager_selinux_volume_context_mismatch_warnings_total{access_mode="RWO",volume_plugin="kubernetes.io/csi/d"} 1`,
+		`volume_manager_selinux_volumes_admitted_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"} 1`},
 		lines(scrape(t, reg), "volume_manager_selinux"))
 }
 

@@ -19,8 +19,9 @@ type Volumes struct {
 	duration *prometheus.HistogramVec
 	// calls are those of CSI drivers.
 	calls *prometheus.HistogramVec
-	// seLinux has claims whose containers differ in their labels; refused are those whose pods do not start.
-	refused, allowed *prometheus.GaugeVec
+	// Of claims whose containers differ in their SELinux labels, and of volumes whose pods do, those are refused whose
+	// pods do not start.
+	refused, allowed, refusedVolumes, allowedVolumes, admitted *prometheus.GaugeVec
 
 	total *prometheus.Desc
 
@@ -45,20 +46,29 @@ func NewVolumes(reg prometheus.Registerer) (*Volumes, error) {
 			Help: "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
 		}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"}),
 	}
-	conflicts := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "[ALPHA] " + help},
-			[]string{"access_mode"})
+	seLinux := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "volume_manager_selinux_" + name + "_total",
+			Help: "[ALPHA] " + help}, append(labels, "access_mode"))
 	}
-	m.refused = conflicts("volume_manager_selinux_pod_context_mismatch_errors_total",
-		"Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. "+
-			"Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent "+
-			"the actual nr. of Pods.")
-	m.allowed = conflicts("volume_manager_selinux_pod_context_mismatch_warnings_total",
-		"Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. "+
-			"They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is "+
-			"expanded to all volume access modes.")
+	const (
+		plugin = "volume_plugin"
+		ofPod  = "Number of errors when a Pod defines different SELinux contexts for its containers that use the " +
+			"same volume. "
+		ofVolume = "Number of errors when a Pod uses a volume that is already mounted with a different SELinux context " +
+			"than the Pod needs. "
+		isError = "Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not " +
+			"represent the actual nr. of Pods."
+		isWarning = "They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod " +
+			"feature is expanded to all volume access modes."
+	)
+	m.refused = seLinux("pod_context_mismatch_errors", ofPod+isError)
+	m.allowed = seLinux("pod_context_mismatch_warnings", ofPod+isWarning)
+	m.refusedVolumes = seLinux("volume_context_mismatch_errors", ofVolume+isError, plugin)
+	m.allowedVolumes = seLinux("volume_context_mismatch_warnings", ofVolume+isWarning, plugin)
+	m.admitted = seLinux("volumes_admitted",
+		"Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.", plugin)
 	if err := collector.Register(reg, "volumes", collector.Group{m.duration, m.calls, m.refused, m.allowed,
-		totalVolumes{m}}); err != nil {
+		m.refusedVolumes, m.allowedVolumes, m.admitted, totalVolumes{m}}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -70,11 +80,17 @@ func (m *Volumes) Measure(v runtime.Measurement) {
 	case volume.SetUpCall:
 		m.observe(v.Plugin, "volume_mount", v.Took, v.Err)
 	case volume.SELinuxConflict:
-		counter := m.allowed
+		ofPod, ofVolume := m.allowed, m.allowedVolumes
 		if v.Refused {
-			counter = m.refused
+			ofPod, ofVolume = m.refused, m.refusedVolumes
 		}
-		counter.WithLabelValues(v.AccessMode).Inc()
+		if v.Plugin == "" {
+			ofPod.WithLabelValues(v.AccessMode).Inc()
+		} else {
+			ofVolume.WithLabelValues(v.Plugin, v.AccessMode).Inc()
+		}
+	case volume.SELinuxAdmitted:
+		m.admitted.WithLabelValues(v.Plugin, v.AccessMode).Inc()
 	case volume.DriverCall:
 		m.calls.WithLabelValues(v.Driver, v.Method, v.Code, "false").Observe(v.Took.Seconds())
 	case volume.TearDownCall:

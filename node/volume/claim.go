@@ -181,7 +181,7 @@ func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundV
 	}
 	plugin, persistent := p.persistent.plugins[i], PersistentRequest{Pod: req.Pod, Volume: bound.Volume,
 		ReadOnly: bound.ReadOnly, Block: bound.Block, Place: PlaceOf(req.podDir(), bound.Plugin, bound.Name)}
-	ready, err := p.persistent.setUp(ctx, plugin, persistent)
+	ready, err := p.persistent.setUp(ctx, plugin, persistent, req.Volume.Name)
 	if err == nil {
 		held := bound.Volume.Spec.Capacity[v1.ResourceStorage]
 		if size := p.expand(ctx, plugin, persistent); size.Cmp(held) > 0 {
@@ -261,7 +261,7 @@ func (p Claim) find(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVolume
 	if err != nil {
 		return bound, &processError{err}
 	}
-	if err := p.checkLabels(pod, v.Name, pv); err != nil {
+	if err := p.seLinux.checkLabels(pod, v.Name, pv); err != nil {
 		return bound, &processError{err}
 	}
 	if err := p.checkAffinity(pv); err != nil {

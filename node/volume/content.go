@@ -42,12 +42,11 @@ type Sources struct {
 	// NodeAllocatable returns it as it is now, in place of Allocatable. nil: Allocatable.
 	NodeAllocatable func() v1.ResourceList
 
-	// SELinux means that SELinux is on. Claims are refused then if their containers have different labels.
-	SELinux bool
+	// FileLabel is that of [runtime.Host]. If it is not empty, claims are refused if their containers have different
+	// SELinux labels, and plugins mount volumes with a label.
+	FileLabel string
 
-	// onlyOncePod is that of [Options].
-	onlyOncePod bool
-	measure     runtime.MeasureFunc
+	seLinux seLinux
 	// owners is that of [Options].FileOwners.
 	owners bool
 	before steps

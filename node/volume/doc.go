@@ -52,7 +52,9 @@
 // of the volume, and calls the plugin in the order Attach, Stage, Publish. At the end of the pod it calls Unpublish,
 // and Unstage for the last pod of the volume on the node. The Reconciler knows which pods use a volume: it refuses a
 // second pod for a volume that is ReadWriteOncePod, and calls for one volume that change something never overlap. What
-// is staged is found from the directories of pods, by Find of the plugin. Embed [PersistentBase] for a type without
+// is staged is found from the directories of pods, by Find of the plugin. With SELinux, it also knows which label each
+// pod requests: it refuses a pod that requests another one than those that use the volume, and the plugin mounts the
+// volume with the label if it can (KEP-1710). Embed [PersistentBase] for a type without
 // stages: Name, Supports and Publish are enough for volumes that are mounted for each pod.
 //
 // The API has no volume type for plugins outside a cluster. A flexVolume has the name of a

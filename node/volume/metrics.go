@@ -73,9 +73,13 @@ func measuredName(p PersistentPlugin, key string) string {
 	return p.Name()
 }
 
-// SELinuxConflict is the measurement of a claim whose containers have different SELinux labels:
-// volume_manager_selinux_pod_context_mismatch_errors_total, and _warnings_total if the claim is not refused.
+// SELinuxConflict is the measurement of a claim whose containers have different SELinux labels, or whose volume another
+// pod uses with another one: volume_manager_selinux_pod_context_mismatch_errors_total or
+// volume_manager_selinux_volume_context_mismatch_errors_total, and _warnings_total if the claim is not refused.
 type SELinuxConflict struct {
+	// Plugin is the name of the plugin if another pod uses the volume, such as "kubernetes.io/csi/NAME" for a driver.
+	// Otherwise it is empty.
+	Plugin string
 	// AccessMode is RWX, ROX, RWO or RWOP.
 	AccessMode string
 	Refused    bool
@@ -83,6 +87,13 @@ type SELinuxConflict struct {
 
 // IsMeasurement implements [runtime.Measurement].
 func (SELinuxConflict) IsMeasurement() {}
+
+// SELinuxAdmitted is the measurement of a volume that is mounted with an SELinux label, for its first pod:
+// volume_manager_selinux_volumes_admitted_total. The fields are those of [SELinuxConflict].
+type SELinuxAdmitted struct{ Plugin, AccessMode string }
+
+// IsMeasurement implements [runtime.Measurement].
+func (SELinuxAdmitted) IsMeasurement() {}
 
 // IsMeasurement implements [runtime.Measurement].
 func (SetUpCall) IsMeasurement() {}

@@ -58,6 +58,12 @@ type PersistentPlugin interface {
 	// Unstage undoes Stage and Attach. No pod uses the storage any more; the request is that of the last one. It is
 	// also called if this agent has called Attach, and Find returns nothing. If PerPod, Unpublish undoes Attach.
 	Unstage(ctx context.Context, req UnpublishRequest) error
+	// SupportsSELinuxMount reports whether the volume can be mounted with an SELinux label for all of its files. It is
+	// called if SELinux is on, unless PerPod.
+	SupportsSELinuxMount(ctx context.Context, req PersistentRequest) (bool, error)
+	// SELinuxMountLabel returns the label that the volume at the place is mounted with, empty if with none, from what
+	// Stage and Publish have recorded on disk, also those of a kubelet. found means that there is a record.
+	SELinuxMountLabel(place Place) (label string, found bool, err error)
 	// Expand makes the file system of a published volume, or its device, as large as the storage. req.Volume has the
 	// new size. Its error wraps [ErrInfeasible] or [ErrInUse] if another attempt is of no use, and [ErrUnsupported] if
 	// the plugin cannot do it: that is a failure if the controller has left it to the node.
@@ -83,6 +89,9 @@ type PersistentRequest struct {
 	Block bool
 	// Shared means that another pod may have the volume, if this pod has an fsGroup.
 	Shared bool
+	// SELinuxLabel is what Stage and Publish mount the volume with, as the mount option context. All pods of the volume
+	// have the same. If it is empty, the runtime labels the files, see [runtime.Volume].Relabel.
+	SELinuxLabel string
 	// Place is that of the volume in the directory of the pod. Its directories of state exist.
 	Place
 }
@@ -143,6 +152,14 @@ func (PersistentBase) Unpublish(context.Context, UnpublishRequest) error { retur
 
 // Unstage implements [PersistentPlugin]. It does nothing.
 func (PersistentBase) Unstage(context.Context, UnpublishRequest) error { return nil }
+
+// SupportsSELinuxMount implements [PersistentPlugin]. It returns false.
+func (PersistentBase) SupportsSELinuxMount(context.Context, PersistentRequest) (bool, error) {
+	return false, nil
+}
+
+// SELinuxMountLabel implements [PersistentPlugin]. There is no record.
+func (PersistentBase) SELinuxMountLabel(Place) (string, bool, error) { return "", false, nil }
 
 // Expand implements [PersistentPlugin]. It returns [ErrUnsupported].
 func (PersistentBase) Expand(context.Context, PersistentRequest) error { return ErrUnsupported }

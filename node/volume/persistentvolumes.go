@@ -24,6 +24,7 @@ type persistentVolumes struct {
 	plugins []PersistentPlugin
 	before  steps
 	event   runtime.EventFunc
+	seLinux seLinux
 	// locks has a lock for each key.
 	locks flow.Locks
 
@@ -37,13 +38,18 @@ type persistentVolumes struct {
 	// state directory of the place.
 	keys  map[string]string
 	ready map[string]Published
+	// labels are the SELinux labels that the pods request, by the state directory. A volume that cannot be mounted with
+	// one is not in it.
+	labels map[string]string
 	// expandAt is when the claim of a published volume is read again.
 	expandAt map[string]time.Time
 }
 
-func newPersistentVolumes(plugins []PersistentPlugin, before steps, event runtime.EventFunc) *persistentVolumes {
-	return &persistentVolumes{plugins: plugins, before: before, event: event, users: map[string]map[string]struct{}{},
-		keys: map[string]string{}, ready: map[string]Published{},
+func newPersistentVolumes(plugins []PersistentPlugin, before steps, event runtime.EventFunc,
+	labels seLinux) *persistentVolumes {
+	return &persistentVolumes{plugins: plugins, before: before, event: event, seLinux: labels,
+		users: map[string]map[string]struct{}{}, keys: map[string]string{}, ready: map[string]Published{},
+		labels:   map[string]string{},
 		expandAt: map[string]time.Time{}}
 }
 
@@ -71,9 +77,9 @@ func lockOf(p PersistentPlugin, key string, place Place) string {
 	return key
 }
 
-// setUp makes the volume ready for the pod.
-func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
-	req PersistentRequest) (ready runtime.Volume, err error) {
+// setUp makes the volume ready for the pod. name is that of the volume in the spec of the pod.
+func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin, req PersistentRequest,
+	name string) (ready runtime.Volume, err error) {
 	key := keyOf(p, p.Key(req.Volume))
 	unlock, err := s.locks.Lock(ctx, lockOf(p, key, req.Place))
 	if err != nil {
@@ -88,7 +94,7 @@ func (s *persistentVolumes) setUp(ctx context.Context, p PersistentPlugin,
 	if found && !published.Republish {
 		return published.Volume, nil
 	}
-	if err := s.use(ctx, p, key, req); err != nil {
+	if err := s.use(ctx, p, key, name, &req); err != nil {
 		return ready, err
 	}
 	before, err := s.begin(p, req.Place)
@@ -181,8 +187,9 @@ func (s *persistentVolumes) shared(key string, req PersistentRequest) bool {
 		func(user string) bool { return placeOfState(user).podDir() != req.podDir() })
 }
 
-// use makes the pod a user of the volume, if it may be one.
-func (s *persistentVolumes) use(ctx context.Context, p PersistentPlugin, key string, req PersistentRequest) error {
+// use makes the pod a user of the volume, if it may be one, and sets the SELinux label of the request.
+func (s *persistentVolumes) use(ctx context.Context, p PersistentPlugin, key, name string,
+	req *PersistentRequest) error {
 	pod := req.podDir()
 	if p.PerPod() { // no other lock is held for the key
 		unlock, err := s.locks.Lock(ctx, key)
@@ -205,6 +212,10 @@ func (s *persistentVolumes) use(ctx context.Context, p PersistentPlugin, key str
 			}
 		}
 	}
+	label, labelled, err := s.label(ctx, p, key, name, req)
+	if err != nil {
+		return &mountError{step: "SetUp", volume: req.Volume.Name, block: req.Block, err: err}
+	}
 	if err := s.before.step("make the directories of the volume"); err != nil {
 		return err
 	}
@@ -212,11 +223,14 @@ func (s *persistentVolumes) use(ctx context.Context, p PersistentPlugin, key str
 	if req.Block {
 		parent = filepath.Dir(req.Device)
 	}
-	err := os.MkdirAll(req.StateDir, 0o750) // first, so that the volume is taken down after a crash
+	err = os.MkdirAll(req.StateDir, 0o750) // first, so that the volume is taken down after a crash
 	if err == nil {
 		s.mu.Lock()
 		s.add(key, req.StateDir)
 		s.keys[req.StateDir] = key
+		if labelled {
+			s.labels[req.StateDir] = label
+		}
 		s.mu.Unlock()
 		err = os.MkdirAll(parent, 0o750)
 	}
@@ -241,6 +255,7 @@ func (s *persistentVolumes) remove(key, stateDir string) {
 	delete(s.ready, stateDir)
 	delete(s.expandAt, stateDir)
 	delete(s.keys, stateDir)
+	delete(s.labels, stateDir)
 	delete(s.users[key], stateDir)
 	if len(s.users[key]) == 0 {
 		delete(s.users, key)
@@ -470,7 +485,7 @@ func (p ofPlugin) SetUp(ctx context.Context, req SetUpRequest) (runtime.Volume, 
 		return runtime.Volume{}, unsupported(req.Volume.Name, typeOf(req.Volume))
 	}
 	return p.volumes.setUp(ctx, p.PersistentPlugin, PersistentRequest{Pod: req.Pod, Volume: pv, Inline: true,
-		ReadOnly: pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly, Place: req.Place})
+		ReadOnly: pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly, Place: req.Place}, req.Volume.Name)
 }
 
 // TearDown implements [Plugin].

@@ -44,12 +44,12 @@ type Options struct {
 	// AtomicWriteVolumeUserFields). Default: the files belong to the user of the agent, and tokens and certificates
 	// to that of the containers if they have one.
 	FileOwners bool
-	// OnlyOncePod refuses different SELinux labels of the containers only for claims that are ReadWriteOncePod, and
-	// measures other ones (kubelet: without the feature gate SELinuxMount).
+	// OnlyOncePod mounts only volumes that are ReadWriteOncePod with an SELinux label, and refuses different labels for
+	// them only. Those for other volumes are measured (kubelet: without the feature gate SELinuxMount).
 	OnlyOncePod bool
 	// Observer receives events about volumes that are set up all the same, and one about the node if volumes in memory
 	// may be swapped to the disk. Failures are not among them: they are errors. It receives the measurements
-	// [SetUpCall] and [TearDownCall].
+	// [SetUpCall], [TearDownCall], [SELinuxConflict] and [SELinuxAdmitted].
 	runtime.Observer
 }
 
@@ -79,7 +79,7 @@ func New(opts Options) (*Reconciler, error) {
 	if !opts.NoDefaultPlugins {
 		src := opts.Sources
 		src.seen, src.paths, src.checks, src.event = newSeen(), &flow.Locks{}, checks, opts.Event
-		src.owners, src.onlyOncePod, src.measure = opts.FileOwners, opts.OnlyOncePod, opts.Measure
+		src.owners, src.seLinux = opts.FileOwners, seLinux{src.FileLabel, opts.OnlyOncePod, opts.Measure}
 		var once sync.Once
 		src.onDisk = func(err error) {
 			once.Do(func() {
@@ -94,7 +94,7 @@ func New(opts Options) (*Reconciler, error) {
 			plugins, stateless[p.Name()] = append(plugins, p), true
 		}
 		if len(opts.Persistent) > 0 {
-			src.persistent = newPersistentVolumes(opts.Persistent, opts.before, opts.Event)
+			src.persistent = newPersistentVolumes(opts.Persistent, opts.before, opts.Event, src.seLinux)
 			for _, p := range opts.Persistent {
 				if p != nil {
 					plugins = append(plugins, ofPlugin{p, src.persistent})

@@ -27,7 +27,7 @@ func TestSELinuxConflicts(t *testing.T) {
 	refused := func(mode string) []kruntime.Measurement {
 		return []kruntime.Measurement{volume.SELinuxConflict{AccessMode: mode, Refused: true}}
 	}
-	const conflict = "multiple SELinux labels found: ::t:s0:c1,::t:s0:c2"
+	const conflict = "multiple SELinux labels found: system_u:object_r:file_t:s0:c1,system_u:object_r:file_t:s0:c2"
 	for name, tc := range map[string]struct {
 		containers []v1.Container
 		ofPod      *v1.SELinuxOptions
@@ -44,17 +44,24 @@ func TestSELinuxConflicts(t *testing.T) {
 			want: conflict, measured: refused("RWOP")},
 		"equal":                 {containers: []v1.Container{one, with("two", level("s0:c1"))}},
 		"another type":          {containers: []v1.Container{one, with("two", &v1.SELinuxOptions{Type: "u", Level: "s0:c1"})}},
-		"another user":          {containers: []v1.Container{one, with("two", &v1.SELinuxOptions{User: "u", Level: "s0:c1"})}, want: "multiple SELinux labels found: ::t:s0:c1,u:::s0:c1", measured: refused("")},
+		"another user":          {containers: []v1.Container{one, with("two", &v1.SELinuxOptions{User: "u", Level: "s0:c1"})}, want: "multiple SELinux labels found: system_u:object_r:file_t:s0:c1,u:object_r:file_t:s0:c1", measured: refused("")},
 		"of the pod":            {containers: []v1.Container{one, with("two", nil)}, ofPod: level("s0:c2"), want: conflict, measured: refused("")},
-		"one has none":          {containers: []v1.Container{one, with("two", nil), with("three", &v1.SELinuxOptions{})}},
+		"one has none":          {containers: []v1.Container{one, with("two", nil)}},
+		"one has an empty one":  {containers: []v1.Container{one, with("two", &v1.SELinuxOptions{})}, want: "multiple SELinux labels found: ,system_u:object_r:file_t:s0:c1", measured: refused("")},
+		"one has no level":      {containers: []v1.Container{one, with("two", &v1.SELinuxOptions{Type: "t"})}, want: "multiple SELinux labels found: system_u:object_r:file_t:,system_u:object_r:file_t:s0:c1", measured: refused("")},
+		"no levels":             {containers: []v1.Container{with("one", &v1.SELinuxOptions{Type: "t"}), with("two", &v1.SELinuxOptions{Type: "u"})}},
 		"one has not the claim": {containers: []v1.Container{one, {Name: "two", SecurityContext: two.SecurityContext}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := bound(local(t.TempDir()))
 			claims.pv.Spec.AccessModes = tc.modes
+			sources := volume.Sources{Claims: claims, FileLabel: "system_u:object_r:file_t:s0"}
+			if tc.off {
+				sources.FileLabel = ""
+			}
 			var measured []kruntime.Measurement
 			m, err := volume.New(volume.Options{OnlyOncePod: tc.without,
-				Sources: volume.Sources{Claims: claims, SELinux: !tc.off},
+				Sources: sources,
 				Observer: kruntime.Observer{NonBlocking: true, Measure: func(m kruntime.Measurement) {
 					if _, ok := m.(volume.SELinuxConflict); ok {
 						measured = append(measured, m)

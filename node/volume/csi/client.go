@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -105,6 +106,9 @@ func capability(can abilities, req volume.PersistentRequest) *csipb.VolumeCapabi
 		return out
 	}
 	mount := &csipb.VolumeCapability_MountVolume{FsType: spec.CSI.FSType, MountFlags: spec.MountOptions}
+	if req.SELinuxLabel != "" { // in quotes, as it may have a comma
+		mount.MountFlags = append(slices.Clone(spec.MountOptions), fmt.Sprintf("context=%q", req.SELinuxLabel))
+	}
 	if group := fsGroup(req.Pod); group != nil && can.mountGroup {
 		mount.VolumeMountGroup = strconv.FormatInt(*group, 10)
 	}

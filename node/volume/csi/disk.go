@@ -53,6 +53,7 @@ type record struct {
 	Attachment string `json:"attachmentID,omitempty"`
 	Driver     string `json:"driverName"`
 	Node       string `json:"nodeName,omitempty"`
+	Label      string `json:"seLinuxMountContext,omitempty"`
 	Name       string `json:"specVolID,omitempty"`
 	Handle     string `json:"volumeHandle"`
 	Mode       string `json:"volumeLifecycleMode,omitempty"`
@@ -139,6 +140,12 @@ func (p *Plugin) Find(place volume.Place) (string, error) {
 	return r.key(), nil
 }
 
+// SELinuxMountLabel implements [volume.PersistentPlugin].
+func (p *Plugin) SELinuxMountLabel(place volume.Place) (label string, found bool, err error) {
+	r, err := p.read(place)
+	return r.Label, r.Driver != "", err
+}
+
 // Published implements [volume.PersistentPlugin].
 func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 	r, err := p.read(place)
@@ -158,7 +165,7 @@ func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 	if err != nil || !mounted {
 		return nil, err
 	}
-	return &volume.Published{Volume: runtime.Volume{HostPath: target, Relabel: true}}, nil
+	return &volume.Published{Volume: runtime.Volume{HostPath: target, Relabel: r.Label == ""}}, nil
 }
 
 func (p *Plugin) dir(elem ...string) string {
@@ -192,7 +199,7 @@ func (p *Plugin) recorded(req volume.PersistentRequest) (bool, error) {
 func (p *Plugin) record(req volume.PersistentRequest) error {
 	src, path := req.Volume.Spec.CSI, p.recordPath(req)
 	r := record{Name: req.Volume.Name, Handle: src.VolumeHandle, Driver: src.Driver, Node: p.node.NodeName(),
-		Attachment: csinode.AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())}
+		Label: req.SELinuxLabel, Attachment: csinode.AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())}
 	if !req.Block {
 		r.Mode = string(lifecycleOf(req.Inline))
 	}
@@ -307,7 +314,7 @@ func (p *Plugin) makeStage(req volume.PersistentRequest) (made bool, err error) 
 		return made, err
 	}
 	return made, writeRecord(filepath.Join(filepath.Dir(path), dataFile),
-		record{Handle: src.VolumeHandle, Driver: src.Driver})
+		record{Handle: src.VolumeHandle, Driver: src.Driver, Label: req.SELinuxLabel})
 }
 
 // removeStage removes a directory in which nothing was staged. It returns false if something is there all the same.

@@ -37,6 +37,9 @@
 //   - Publish, which calls NodePublishVolume with the attributes, the secrets, and the information about the pod and
 //     its tokens that the CSIDriver object requests.
 //
+// If SELinux is on and the CSIDriver object has seLinuxMount: true, both calls have the mount flag context with the
+// label of the pod, and the runtime does not relabel the files. The label is in the records.
+//
 // When the pod has gone, the Reconciler calls Unpublish, and Unstage for the last pod of the volume. After that the
 // node does not use the volume any more, and the controller detaches it.
 //
@@ -83,7 +86,6 @@
 //   - A ReadWriteOncePod volume is in use until it is unpublished and unstaged, and not only while a pod runs.
 //   - A call that fails for good after one that has timed out is undone at the end of the pod.
 //   - Containers of a pod whose volume could be published once are started while it cannot be published again.
-//   - SELinux labels are not mounted: the runtime relabels the files.
 //
 // Volumes of the types that Kubernetes has moved to CSI drivers are translated by package intree, which wraps this
 // plugin.

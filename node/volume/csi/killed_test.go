@@ -45,11 +45,11 @@ func TestKilledAtEachStep(t *testing.T) {
 		for _, complete := range []bool{false, true} {
 			k := &killer{}
 			opts.After = k.answered
-			r := newRig(t, opts)
+			r := labelled(t, opts) // the driver refuses another label in a publication than in the stage
 			r.add("data")
 			r.add("raw", block)
 			r.add("alone", mode(v1.ReadWriteOncePod))
-			web, db := r.pod("web", "data", "raw", "alone"), r.pod("db", "data", "raw")
+			web, db := r.podOf("web", levelOne, "data", "raw", "alone"), r.podOf("db", levelOne, "data", "raw")
 			r.use(web, r.inline("scratch"))
 			for n := 1; ; n++ {
 				*k = killer{left: n}

@@ -50,7 +50,7 @@ func newModel(t *testing.T, opts csidriver.Options) *model {
 	opts.After = m.killer.answered
 	m.secondOpts = csidriver.Options{Name: second, Dir: t.TempDir(), Links: opts.Links, After: opts.After,
 		Settings: csidriver.Settings{NodeCapabilities: without(stageCapability)}}
-	m.rig = newRig(t, opts)
+	m.rig = labelled(t, opts)
 	m.cluster.add(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{PodInfoOnMount: ptr.To(true),
 		RequiresRepublish:    ptr.To(true),
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{"Persistent", "Ephemeral"}}}, second)
@@ -67,7 +67,7 @@ func newModel(t *testing.T, opts csidriver.Options) *model {
 
 // newPod returns a pod with some of the volumes.
 func (m *model) newPod(rt *rapid.T, name string) *v1.Pod {
-	pod := m.pod(name)
+	pod := m.podOf(name, rapid.SampledFrom([]string{levelOne, levelOne, levelOne, levelTwo}).Draw(rt, "level"))
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"data", "same", "raw", "alone", "other", "device", "inline",
 		"inline-2"}), 1, 4, rapid.ID).Draw(rt, "volumes")
 	for _, v := range names {
@@ -93,6 +93,21 @@ func (m *model) newPod(rt *rapid.T, name string) *v1.Pod {
 	return pod
 }
 
+// conflicts reports whether another pod with another level may have a volume of the pod that has a label.
+func (m *model) conflicts(pod *v1.Pod) bool {
+	of := func(pod *v1.Pod) (level string, data bool) {
+		data = slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == "data" || v.Name == "same" })
+		return pod.Spec.SecurityContext.SELinuxOptions.Level, data
+	}
+	level, data := of(pod)
+	for _, other := range m.pods {
+		if otherLevel, has := of(other); data && has && otherLevel != level {
+			return true
+		}
+	}
+	return false
+}
+
 // uses reports whether a pod that has begun to be set up has the volume that one pod may have.
 func alone(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
@@ -109,6 +124,10 @@ func (m *model) sync(name string) {
 	if err == nil {
 		m.ready[name] = ready
 		for _, v := range pod.Spec.Volumes {
+			mounted := slices.Contains([]string{"data", "same", "alone"}, v.Name) && v.PersistentVolumeClaim != nil
+			assert.False(m, mounted && ready[v.Name].Relabel, v.Name)
+		}
+		for _, v := range pod.Spec.Volumes {
 			path := ready[v.Name].HostPath
 			if info, err := os.Stat(path); assert.NoError(m, err) && info.IsDir() {
 				require.NoError(m, os.WriteFile(filepath.Join(path, "of-"+name), []byte(name), 0o600))
@@ -117,7 +136,9 @@ func (m *model) sync(name string) {
 		return
 	}
 	assert.NotContains(m, err.Error(), "take that volume down first")
-	if quiet {
+	if quiet && strings.Contains(err.Error(), "conflicting SELinux labels") {
+		assert.True(m, m.conflicts(pod), "%v", err)
+	} else if quiet {
 		others := 0
 		for other, p := range m.pods {
 			if other != name && alone(p) {

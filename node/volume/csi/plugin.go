@@ -219,6 +219,15 @@ func (p *Plugin) driverObject(ctx context.Context, name string) (*storagev1.CSID
 	return nil, fmt.Errorf("reading the CSIDriver %s: %w", name, err)
 }
 
+// SupportsSELinuxMount implements [volume.PersistentPlugin].
+func (p *Plugin) SupportsSELinuxMount(ctx context.Context, req volume.PersistentRequest) (bool, error) {
+	if req.Inline {
+		return false, nil
+	}
+	object, err := p.driverObject(ctx, req.Volume.Spec.CSI.Driver)
+	return object != nil && ptr.Deref(object.Spec.SELinuxMount, false), err
+}
+
 // Stage implements [volume.PersistentPlugin].
 func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error {
 	if req.Inline {
@@ -334,7 +343,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	}
 	out := volume.Published{
 		Volume: runtime.Volume{HostPath: call.target, ReadOnly: call.readOnly,
-			Relabel: !call.readOnly && !req.Block},
+			Relabel: !call.readOnly && !req.Block && req.SELinuxLabel == ""},
 		FSGroup:   !can.mountGroup && !call.readOnly && ofGroup(object, req),
 		Republish: object != nil && ptr.Deref(object.Spec.RequiresRepublish, false),
 	}

@@ -81,6 +81,9 @@ type rig struct {
 	cluster *cluster
 	host    *host
 	timeout time.Duration
+	// fileLabel and onlyOncePod are those of package volume.
+	fileLabel   string
+	onlyOncePod bool
 	// volumes are the persistent volumes behind the claims, by the names of both.
 	volumes map[string]*v1.PersistentVolume
 
@@ -164,7 +167,8 @@ func (r *rig) start() {
 	require.NoError(r, err)
 	require.NoError(r, r.plugin.Join(r.host))
 	r.manager, err = volume.New(volume.Options{Persistent: []volume.PersistentPlugin{r.plugin},
-		Sources: volume.Sources{Claims: r}, Observer: runtime.Observer{Measure: r.host.Measure}})
+		OnlyOncePod: r.onlyOncePod, Sources: volume.Sources{Claims: r, FileLabel: r.fileLabel},
+		Observer: runtime.Observer{NonBlocking: true, Measure: r.host.Measure}})
 	require.NoError(r, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // has room for the result

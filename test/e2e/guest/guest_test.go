@@ -60,7 +60,7 @@ func TestCpio(t *testing.T) {
 func TestFind(t *testing.T) {
 	root := t.TempDir()
 	for path, content := range map[string]string{
-		"a/a_test.go":          "package a\n\nfunc TestGuestOne(t *testing.T) {}\n\nfunc TestGuestSystemdTwo(t *testing.T) {}\n\nfunc TestGuestNUMA(t *testing.T) {}\n\nfunc TestThree(t *testing.T) {}\n",
+		"a/a_test.go":          "package a\n\nfunc TestGuestOne(t *testing.T) {}\n\nfunc TestGuestSystemdTwo(t *testing.T) {}\n\nfunc TestGuestNUMA(t *testing.T) {}\n\nfunc TestGuestSELinux(t *testing.T) {}\n\nfunc TestThree(t *testing.T) {}\n",
 		"a/b/b_test.go":        "package b\n\nfunc TestFour(t *testing.T) {}\n",
 		"a/testdata/c_test.go": "package c\n\nfunc TestGuestFive(t *testing.T) {}\n",
 		"d/d.go":               "package d\n\nfunc TestGuestSix(t *testing.T) {}\n",
@@ -80,6 +80,7 @@ func TestFind(t *testing.T) {
 	}
 	assert.Equal(t, map[string][]string{
 		"plain": {"TestGuestOne", "TestGuestSeven"}, "systemd": {"TestGuestSystemdTwo"}, "numa": {"TestGuestNUMA"},
+		"selinux": {"TestGuestSELinux"},
 	}, found)
 	list, err = find(root, regexp.MustCompile("Seven$"))
 	require.NoError(t, err)

@@ -8,7 +8,8 @@
 // The first form, in the directory test/e2e, builds and runs the tests of which the names begin with
 // TestGuest, of the packages in and below the directories, or in all of the repository. Those with the
 // word Systemd in their names run in guests with systemd, the others in guests where nothing else runs:
-// those with the word NUMA in one with two memory nodes of two processors. The end-to-end tests have guests of
+// those with the word NUMA in one with two memory nodes of two processors, and those with the word SELinux in one with
+// SELinux, without a policy, in place of AppArmor. The end-to-end tests have guests of
 // their own. Up to three guests run at a time. All tests have to run and to pass: one that skips is a failure.
 //
 // The second form runs a command in one guest. Its exit status is that of the command. With -image, the
@@ -243,7 +244,7 @@ func (o options) runTests(ctx context.Context, root string) (int, error) {
 		for _, list := range divided(runs(packages, kind.name)) {
 			name := kind.name
 			o := o
-			o.nodes = cmp.Or(o.nodes, kind.nodes)
+			o.nodes, o.kernel = cmp.Or(o.nodes, kind.nodes), kind.kernel+o.kernel
 			o.cpus = cmp.Or(o.cpus, 2*o.nodes)
 			j := job.Job{Systemd: kind.systemd, SwapMiB: o.swapMiB, Silence: o.silence}
 			for _, r := range list {

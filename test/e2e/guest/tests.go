@@ -27,12 +27,15 @@ type guestKind struct {
 	name, word string
 	systemd    bool
 	nodes      int
+	// kernel has arguments of the kernel.
+	kernel string
 }
 
 // guestKinds are all of them. A test without one of the words runs in the last one.
 var guestKinds = []guestKind{
 	{name: "systemd", word: "Systemd", systemd: true, nodes: 1},
 	{name: "numa", word: "NUMA", nodes: 2},
+	{name: "selinux", word: "SELinux", nodes: 1, kernel: "security=selinux selinux=1 "},
 	{name: "plain", nodes: 1},
 }
 

@@ -92,6 +92,11 @@ func (p plugin) Attach(ctx context.Context, req volume.PersistentRequest) error 
 	return p.PersistentPlugin.Attach(ctx, migrated(req))
 }
 
+// SupportsSELinuxMount implements [volume.PersistentPlugin].
+func (p plugin) SupportsSELinuxMount(ctx context.Context, req volume.PersistentRequest) (bool, error) {
+	return p.PersistentPlugin.SupportsSELinuxMount(ctx, migrated(req))
+}
+
 // Stage implements [volume.PersistentPlugin].
 func (p plugin) Stage(ctx context.Context, req volume.PersistentRequest) error {
 	return p.PersistentPlugin.Stage(ctx, migrated(req))

@@ -99,6 +99,9 @@ func (p *csiPlugin) Stage(_ context.Context, req volume.PersistentRequest) error
 func (p *csiPlugin) Publish(_ context.Context, req volume.PersistentRequest) (volume.Published, error) {
 	return volume.Published{}, p.note(req)
 }
+func (p *csiPlugin) SupportsSELinuxMount(_ context.Context, req volume.PersistentRequest) (bool, error) {
+	return true, p.note(req)
+}
 func (p *csiPlugin) Expand(_ context.Context, req volume.PersistentRequest) error { return p.note(req) }
 
 // A volume in the spec of a pod that is translated is set up as a persistent volume, others as they are.
@@ -125,9 +128,11 @@ func TestInline(t *testing.T) {
 		inner.got = nil
 		req := volume.PersistentRequest{Pod: pod, Volume: test.pv, Inline: true}
 		_, publishErr := p.Publish(t.Context(), req)
+		_, err := p.SupportsSELinuxMount(t.Context(), req)
+		require.NoError(t, err)
 		require.NoError(t, errors.Join(p.Attach(t.Context(), req), p.Stage(t.Context(), req), publishErr,
 			p.Expand(t.Context(), req)))
-		require.Len(t, inner.got, 4)
+		require.Len(t, inner.got, 5)
 		for _, got := range inner.got {
 			assert.Equal(t, test.inline, got.Inline)
 			assert.Equal(t, test.readOnly, got.ReadOnly)
