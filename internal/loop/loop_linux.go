@@ -25,15 +25,15 @@ func Of(path string) ([]string, error) {
 	var devices []string
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
-		if err == nil && strings.TrimSpace(string(backing)) == path { // else detached, or another's
+		if err == nil && strings.TrimSpace(string(backing)) == path {
 			devices = append(devices, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))
 		}
 	}
 	return devices, nil
 }
 
-// Hold holds the block device open until [Release], also if this process ends: it mounts the device at the path, a
-// file that it makes, and attaches a loop device to that. Otherwise the device could go, and another one get its number,
+// Hold holds the block device open until [Release], also if this process ends: it mounts the device at the path, a file
+// that it makes, and attaches a loop device to that. Otherwise the device could go, and another one get its number,
 // which is all that containers have of it. kubelet does the same. It does nothing for what is no block device, and if
 // the kernel has no loop devices. It is idempotent.
 func Hold(device, path string) error {
