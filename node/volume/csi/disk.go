@@ -12,6 +12,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/mounting"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
@@ -389,7 +390,7 @@ func (p *Plugin) removeMap(place volume.Place, uid string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := detachLoops(path); err != nil {
+	if err := mounting.DetachLoops(path); err != nil {
 		return err
 	}
 	if err := (volume.Place{Dir: path}).Unmount(); err != nil {

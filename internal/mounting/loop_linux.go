@@ -1,4 +1,4 @@
-package csi
+package mounting
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detachLoops detaches the loop devices of the file or device at the path: kubelet makes one for each block volume of a
+// DetachLoops detaches the loop devices of the file or device at the path: kubelet makes one for each block volume of a
 // pod, so that the device stays as long as the pod.
-func detachLoops(path string) error {
+func DetachLoops(path string) error {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return err
