@@ -38,9 +38,9 @@ func handleStorage(handlers map[string]plugins.Handler, p *csi.Plugin) {
 	}
 }
 
-// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on disks, local
-// ones or ones of a network. One of the embedder with the name of such a plugin replaces it. The embedded runtime has no
-// mounts. secrets is nil without a cluster.
+// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on disks of
+// the node or of a network. One of the embedder with the name of such a plugin replaces it. The embedded runtime has
+// no mounts. secrets is nil without a cluster.
 func addMounted(opts *kubeletkit.Options, s *config.Settings, secrets scsi.Secrets, log logr.Logger) error {
 	if s.Embedded {
 		return nil
@@ -57,7 +57,11 @@ func addMounted(opts *kubeletkit.Options, s *config.Settings, secrets scsi.Secre
 	if err != nil {
 		return err
 	}
-	for _, p := range []volume.PersistentPlugin{servers, disks, targets} {
+	fibre, err := scsi.NewFC(s.RootDir, scsi.Options{Logger: log.WithName("fc")})
+	if err != nil {
+		return err
+	}
+	for _, p := range []volume.PersistentPlugin{servers, disks, targets, fibre} {
 		if !hasPlugin(&opts.Volumes, p.Name()) {
 			opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
 		}

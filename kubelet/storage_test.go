@@ -32,7 +32,7 @@ func TestMountedVolumes(t *testing.T) {
 		}
 		return names
 	}
-	assert.Equal(t, []string{nfs.Name, disks, scsi.ISCSI}, names(&config.Settings{}))
-	assert.Equal(t, []string{nfs.Name, disks, scsi.ISCSI}, names(&config.Settings{}, own{}), "that of the embedder")
+	assert.Equal(t, []string{nfs.Name, disks, scsi.ISCSI, scsi.FC}, names(&config.Settings{}))
+	assert.Equal(t, []string{nfs.Name, disks, scsi.ISCSI, scsi.FC}, names(&config.Settings{}, own{}), "that of the embedder")
 	assert.Empty(t, names(&config.Settings{Embedded: true}), "the embedded runtime has no mounts")
 }

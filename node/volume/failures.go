@@ -73,10 +73,8 @@ func advice(typ string) string {
 		return "volumes of NFS servers need the plugin for them, and a runtime with mounts"
 	case "Block": // the mode of a persistent volume
 		return "block devices need the plugin for them, and a runtime with mounts"
-	case "iscsi":
-		return "volumes of iSCSI targets need the plugin for them, and a runtime with mounts"
-	case "fc":
-		return "use a CSI driver for it, or a node with a kubelet"
+	case "iscsi", "fc":
+		return "volumes on disks of a network need the plugin for them, and a runtime with mounts"
 	case "cephfs", "rbd":
 		return "Kubernetes has removed the type; use the CSI driver of Ceph"
 	case "glusterfs":

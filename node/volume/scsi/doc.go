@@ -1,17 +1,19 @@
-// Package scsi sets up volumes on disks of a network: those of iSCSI targets, in persistent volumes and in the specs of
-// pods, also of pods that come from a file and not from an API server.
+// Package scsi sets up volumes on disks of a network, of iSCSI targets and of Fibre Channel: persistent volumes, and
+// volumes in the specs of pods, also of pods that come from a file and not from an API server.
 //
-// [NewISCSI] returns a [volume.PersistentPlugin]. It has the disk made a device of the node, mounts its file system once
-// for the node, and binds it for each pod; or it binds the device, for volumeMode Block. All paths and files are
-// kubelet's, so that either finds the volumes of the other:
+// [NewISCSI] and [NewFC] return a [volume.PersistentPlugin] each. It makes the disk a device of the node, mounts its
+// file system once for the node, and binds it for each pod; or it binds the device, for volumeMode Block. All paths and
+// files are kubelet's, so that either finds the volumes of the other:
 //
-//	plugins/kubernetes.io/iscsi/iface-<iface>/<portal>-<iqn>-lun-<lun>                 where the file system is mounted
-//	plugins/kubernetes.io/iscsi/volumeDevices/iface-<iface>/<portal>-<iqn>-lun-<lun>   with a device for each pod, its UID
-//	…/iscsi.json                                                                       how to log out, below the mount
-//	pods/<uid>/volumes/kubernetes.io~iscsi/<volume>                                    where it is bound for a pod
-//	pods/<uid>/volumeDevices/kubernetes.io~iscsi/<volume>                              a link to the device of the pod
+//	plugins/kubernetes.io/iscsi/iface-<iface>/<disk>                 where the file system is mounted for the node
+//	plugins/kubernetes.io/iscsi/volumeDevices/iface-<iface>/<disk>   has a device for each pod, with its UID as name
+//	…/<disk>/iscsi.json                                              how to log out; below the mount
+//	pods/<uid>/volumes/kubernetes.io~iscsi/<volume>                  where the file system is bound for a pod
+//	pods/<uid>/volumeDevices/kubernetes.io~iscsi/<volume>            a link to the device for the pod
 //
-// One file is only this agent's: pods/<uid>/plugins/kubernetes.io~iscsi/<volume>/disk names the disk.
+// A disk is <portal>-<iqn>-lun-<lun>. Those of Fibre Channel are in plugins/kubernetes.io/fc, and a disk is
+// <wwn>-<wwn>-lun-<lun> or <wwid>-<wwid>. One file is only this agent's:
+// pods/<uid>/plugins/kubernetes.io~iscsi/<volume>/disk names the disk.
 //
 // # File systems
 //
@@ -27,6 +29,12 @@
 // Names and passwords for CHAP are in no log and in no error. Iscsiadm has them as arguments only, as with kubelet: who
 // can list the processes of the host can see them for some milliseconds. Then they are in its database, which only root
 // can read, until the session ends.
+//
+// # Fibre Channel
+//
+// The kernel finds the disks, and udev names them in /dev/disk/by-path and /dev/disk/by-id. All adapters are scanned if
+// fewer paths are there than the volume names, and there is no multipath device. After the last pod, the devices are
+// removed from the kernel. This is tested with files in the place of those of a kernel, and with no adapter.
 //
 // # Disks that do not answer
 //

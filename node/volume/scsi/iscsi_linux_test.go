@@ -43,8 +43,12 @@ type machine struct {
 	dead map[string]bool
 	away bool
 	next int
+	// disks are those of the devices.
+	disks map[string]string
 	// maps has multipathd join the devices.
 	maps bool
+	// scanned, if not nil, is called when an adapter is scanned.
+	scanned func(host string)
 }
 
 func newMachine(t *testing.T) *machine {
@@ -52,7 +56,8 @@ func newMachine(t *testing.T) *machine {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	m := &machine{T: t, root: t.TempDir(), files: t.TempDir(), dead: map[string]bool{}}
+	m := &machine{T: t, root: t.TempDir(), files: t.TempDir(), dead: map[string]bool{},
+		disks: map[string]string{}}
 	for _, dir := range []string{"sys/class/iscsi_session", "sys/block", "dev", "proc/self"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(m.root, dir), 0o755))
 	}
@@ -85,7 +90,10 @@ func (m *machine) run(ctx context.Context, program string, args ...string) ([]by
 		return m.iscsiadm(after("-m"), after("-p"), after("-T"), after("-I"), last)
 	case "sh":
 		value, file := args[3], strings.TrimPrefix(last, m.root)
-		if base, ok := strings.CutSuffix(file, "/scan"); ok {
+		if base, ok := strings.CutSuffix(file, "/scan"); ok && m.scanned != nil {
+			m.scanned(filepath.Base(base))
+			return nil, nil
+		} else if ok {
 			m.scan(filepath.Base(base), value[strings.LastIndexByte(value, ' ')+1:])
 			return nil, nil
 		}
@@ -97,14 +105,11 @@ func (m *machine) run(ctx context.Context, program string, args ...string) ([]by
 		}
 		return fmt.Appendf(nil, "TYPE=%s\n", content), err
 	case "mkfs.ext4", "mkfs.xfs":
-		target, err := filepath.EvalSymlinks(last)
-		require.NoError(m, err)
-		return nil, os.WriteFile(target, []byte(strings.TrimPrefix(program, "mkfs.")), 0o600)
+		return nil, os.WriteFile(last, []byte(strings.TrimPrefix(program, "mkfs.")), 0o600)
 	case "mount":
 		source := args[len(args)-2]
 		if after("-t") != "" {
-			source, _ = filepath.EvalSymlinks(source)
-			source += ".files"
+			source = m.disks[filepath.Base(source)] + ".files"
 		}
 		return nil, unix.Mount(source, last, "", unix.MS_BIND, "")
 	case "umount":
@@ -175,19 +180,21 @@ func (m *machine) scan(host, lun string) {
 
 // device makes a device of a disk.
 func (m *machine) device(name, disk string) {
+	require.NoError(m, os.MkdirAll(disk+".files", 0o755))
+	if _, err := os.Stat(disk); errors.Is(err, fs.ErrNotExist) {
+		require.NoError(m, os.WriteFile(disk, nil, 0o600))
+	}
 	m.put("", "sys/block", name, "device/delete")
 	m.put("running\n", "sys/block", name, "device/state")
 	if m.maps {
 		joined := "dm-" + filepath.Base(disk)
 		m.put("", "sys/block", name, "holders", joined)
 		m.put("mpath-3600\n", "sys/block", joined, "dm/uuid")
-		_ = os.Symlink(disk, filepath.Join(m.root, "dev", joined))
+		_ = os.Link(disk, filepath.Join(m.root, "dev", joined))
+		m.disks[joined] = disk
 	}
-	require.NoError(m, os.MkdirAll(disk+".files", 0o755))
-	if _, err := os.Stat(disk); errors.Is(err, fs.ErrNotExist) {
-		require.NoError(m, os.WriteFile(disk, nil, 0o600))
-	}
-	require.NoError(m, os.Symlink(disk, filepath.Join(m.root, "dev", name)))
+	m.disks[name] = disk
+	require.NoError(m, os.Link(disk, filepath.Join(m.root, "dev", name)))
 }
 
 func (m *machine) unscan(name string) {
@@ -232,6 +239,18 @@ func iscsiVolume(lun int32, portals ...string) *v1.PersistentVolume {
 	return pv
 }
 
+// restarted returns plugins one after the other: the end of the agent ends the calls of the earlier one.
+func restarted(start func() *scsi.Plugin) func(t *testing.T) volume.PersistentPlugin {
+	var earlier *scsi.Plugin
+	return func(t *testing.T) volume.PersistentPlugin {
+		if earlier != nil {
+			require.Eventually(t, earlier.Idle, time.Minute, time.Millisecond)
+		}
+		earlier = start()
+		return earlier
+	}
+}
+
 func TestISCSIConformance(t *testing.T) {
 	block := iscsiVolume(2, "10.0.0.2:3260")
 	block.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
@@ -244,14 +263,7 @@ func TestISCSIConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, root := newMachine(t), t.TempDir()
 			m.maps = name == "block"
-			var earlier *scsi.Plugin
-			f.New = func(t *testing.T) volume.PersistentPlugin {
-				if earlier != nil { // the end of the agent ends its calls
-					require.Eventually(t, earlier.Idle, time.Minute, time.Millisecond)
-				}
-				earlier = m.plugin(root, scsi.Options{})
-				return earlier
-			}
+			f.New = restarted(func() *scsi.Plugin { return m.plugin(root, scsi.Options{}) })
 			volumetest.PersistentSuite(t, f)
 			assert.Empty(t, m.list("sys/class/iscsi_session"))
 			assert.Subset(t, []string{"dm-2"}, m.list("dev"))

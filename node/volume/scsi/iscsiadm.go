@@ -189,33 +189,36 @@ func (t *iscsi) secret(ctx context.Context, pod *v1.Pod, source *v1.ISCSIPersist
 // authenticate sets the names and passwords for CHAP. Iscsiadm has them as arguments only, which other users can see as
 // long as it runs.
 func (t *iscsi) authenticate(ctx context.Context, of []string, prefix string, secret map[string][]byte) error {
-	_, err := t.iscsiadm(ctx, "", slices.Concat(of, []string{"-o", "update", "-n", prefix + "authmethod", "-v", "CHAP"})...)
+	set := func(key, value, hidden string) error {
+		args := []string{"-o", "update", "-n", prefix + key, "-v", value}
+		_, err := t.iscsiadm(ctx, hidden, slices.Concat(of, args)...)
+		return err
+	}
+	err := set("authmethod", "CHAP", "")
 	for _, key := range []string{"username", "password", "username_in", "password_in"} {
-		value := string(secret[prefix+key])
-		if err != nil || value == "" {
-			continue
+		if value := string(secret[prefix+key]); err == nil && value != "" {
+			err = set(key, value, value)
 		}
-		_, err = t.iscsiadm(ctx, value, slices.Concat(of, []string{"-o", "update", "-n", prefix + key, "-v", value})...)
 	}
 	return err
 }
 
 // copyIface makes the iface of a volume, with the name of its initiator.
 func (t *iscsi) copyIface(ctx context.Context, r record) error {
-	shown, err := t.iscsiadm(ctx, "", "-m", "iface", "-I", r.InitIface, "-o", "show")
-	if err != nil {
-		return err
+	do := func(iface string, args ...string) (string, error) {
+		return t.iscsiadm(ctx, "", slices.Concat([]string{"-m", "iface", "-I", iface, "-o"}, args)...)
 	}
-	if _, err := t.iscsiadm(ctx, "", "-m", "iface", "-I", r.Iface, "-o", "new"); ignoring(err, exitSessionExists) != nil {
-		return err
+	shown, err := do(r.InitIface, "show")
+	if err == nil {
+		_, err = do(r.Iface, "new")
+		err = ignoring(err, exitSessionExists)
 	}
 	for _, setting := range append(ifaceSettings(shown), [2]string{"iface.initiatorname", r.InitiatorName}) {
-		if _, err := t.iscsiadm(ctx, "", "-m", "iface", "-I", r.Iface, "-o", "update", "-n", setting[0], "-v",
-			setting[1]); err != nil {
-			return err
+		if err == nil {
+			_, err = do(r.Iface, "update", "-n", setting[0], "-v", setting[1])
 		}
 	}
-	return nil
+	return err
 }
 
 // ifaceSettings parses the settings of an iface that its copy has, too.

@@ -71,6 +71,9 @@ func entriesOf(dir, prefix string) (paths []string, err error) {
 
 // stage returns the directory in which a disk is staged, or is to be staged if it is not.
 func (n *node) stage(d *disk, block bool) (string, error) {
+	if d.key == "" {
+		return "", errors.New("the volume names no disk")
+	}
 	for _, name := range []string{d.parent, d.key} {
 		if strings.ContainsRune(name, filepath.Separator) || name == "." || name == ".." {
 			return "", fmt.Errorf("the name of the disk, %q, cannot be that of a directory", name)
@@ -153,8 +156,8 @@ func (n *node) removeMaps(ctx context.Context, names []string) {
 	}
 }
 
-// removeDevices removes devices from the kernel. What a device that does not answer still holds fails from then on, also
-// if the call does not end.
+// removeDevices removes devices from the kernel. What a device that does not answer still holds fails from then on,
+// also if the call does not end.
 func (n *node) removeDevices(ctx context.Context, names []string) {
 	for _, name := range names {
 		if !exists(n.path("sys/block", name, "device/delete")) {

@@ -22,8 +22,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// DefaultUnmountTimeout is the default of [Options].UnmountTimeout. The kernel repeats what a target does not answer for
-// two minutes (node.session.timeo.replacement_timeout of open-iscsi) before it fails.
+// DefaultUnmountTimeout is the default of [Options].UnmountTimeout. The kernel repeats what a target does not answer
+// for two minutes (node.session.timeo.replacement_timeout of open-iscsi) before it fails.
 const DefaultUnmountTimeout = 3 * time.Minute
 
 const (
@@ -69,7 +69,7 @@ type Secrets interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// Plugin sets up volumes of one type. Make one with [NewISCSI]. It is safe for concurrent use.
+// Plugin sets up volumes of one type. Make one with [NewISCSI] or [NewFC]. It is safe for concurrent use.
 type Plugin struct {
 	volume.PersistentBase
 	node
@@ -86,8 +86,8 @@ type transport interface {
 	inline(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolume
 	// diskOf returns the disk of a volume, and nil if the volume is of another type.
 	diskOf(pv *v1.PersistentVolume) *disk
-	// attach makes the disk a device of the node, unless it is one, and returns the path of that. stage is the directory
-	// of the disk.
+	// attach makes the disk a device of the node, unless it is one, and returns the path of that. stage is the
+	// directory of the disk.
 	attach(ctx context.Context, req volume.PersistentRequest, stage string) (device string, err error)
 	// devices returns the names of the devices of a disk.
 	devices(stage string) []string
@@ -260,8 +260,8 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	})
 }
 
-// bindDevice binds the device in the directory of the disk, as kubelet does, and makes a link to it for the pod. After a
-// reboot, the link leads to no device.
+// bindDevice binds the device in the directory of the disk, as kubelet does, and makes a link to it for the pod. After
+// a reboot, the link leads to no device.
 func (p *Plugin) bindDevice(ctx context.Context, req volume.PersistentRequest, stage string) error {
 	device, err := p.transport.attach(ctx, req, stage)
 	if err != nil {
@@ -395,7 +395,8 @@ func (p *Plugin) unmount(ctx context.Context, stage string) error {
 	if ctx.Err() != nil || limited.Err() == nil {
 		return context.Cause(ctx)
 	}
-	if slices.ContainsFunc(names, func(name string) bool { return p.read("sys/block", name, "device/state") == "running" }) {
+	answers := func(name string) bool { return p.read("sys/block", name, "device/state") == "running" }
+	if slices.ContainsFunc(names, answers) {
 		return fmt.Errorf("the disk answers, but has not stored everything after %v", p.opts.UnmountTimeout)
 	}
 	p.opts.Logger.Info("A disk does not answer; its volume is unmounted lazily", "path", stage)
