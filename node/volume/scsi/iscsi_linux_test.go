@@ -359,7 +359,7 @@ func TestISCSISessionsAreShared(t *testing.T) {
 	assert.Len(t, m.list("sys/class/iscsi_session"), 3)
 	assert.Equal(t, 3, disks(), "the disk has gone")
 	m.scan("host1", "7")
-	m.put("/dev/"+fmt.Sprintf("sd%d", m.next)+"1 /srv ext4 rw 0 0\n", "proc/self/mounts")
+	m.put("/dev/"+fmt.Sprintf("sd%d", m.next)+"1 /srv ext4 rw 0 0\n/dev/sd99 / ext4 rw 0 0\n", "proc/self/mounts")
 	a.remove("db")
 	assert.Len(t, m.list("sys/class/iscsi_session"), 1, "the host has mounted a disk")
 	assert.Equal(t, 1, disks())

@@ -1,13 +1,13 @@
 package scsi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -169,8 +169,16 @@ func (n *node) removeDevices(ctx context.Context, names []string) {
 	}
 }
 
-// mountedByHost reports whether a file system of a device or of one of its partitions is mounted.
+// mountedByHost reports whether a file system of a device, of one of its partitions or of its multipath device is
+// mounted.
 func (n *node) mountedByHost(name string) (bool, error) {
+	if joined := n.mapOf(name); joined != "" {
+		name += "|" + joined + "|mapper/" + regexp.QuoteMeta(n.read("sys/block", joined, "dm/name"))
+	}
+	of, err := regexp.Compile(`(?m)^/dev/(` + name + `)(-?p?(art)?\d+)? `)
+	if err != nil {
+		return false, err
+	}
 	mounts, err := os.ReadFile(n.path("proc/self/mounts"))
-	return bytes.Contains(append([]byte("\n"), mounts...), []byte("\n/dev/"+name)), err
+	return of.Match(mounts), err
 }
