@@ -33,6 +33,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/intree"
+	"github.com/kubeletkit/kubeletkit/node/volume/scsi"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/server"
 	"github.com/kubeletkit/kubeletkit/server/streams"
@@ -189,7 +190,11 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	if has(Storage) {
-		if err := addMounted(&opts, s, log); err != nil {
+		var secrets scsi.Secrets // nil in an interface would not be nil
+		if withDrivers {
+			secrets = joins.Storage()
+		}
+		if err := addMounted(&opts, s, secrets, log); err != nil {
 			return err
 		}
 	}

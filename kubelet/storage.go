@@ -13,6 +13,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/intree"
 	"github.com/kubeletkit/kubeletkit/node/volume/local"
 	"github.com/kubeletkit/kubeletkit/node/volume/nfs"
+	"github.com/kubeletkit/kubeletkit/node/volume/scsi"
 )
 
 // newStorage adds the plugin of volumes of CSI drivers, which are plugins of the node. nil: the embedder has one of its
@@ -37,9 +38,10 @@ func handleStorage(handlers map[string]plugins.Handler, p *csi.Plugin) {
 	}
 }
 
-// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on local
-// disks. One of the embedder with the name of such a plugin replaces it. The embedded runtime has no mounts.
-func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) error {
+// addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on disks of
+// the node or of a network. One of the embedder with the name of such a plugin replaces it. The embedded runtime has
+// no mounts. secrets is nil without a cluster.
+func addMounted(opts *kubeletkit.Options, s *config.Settings, secrets scsi.Secrets, log logr.Logger) error {
 	if s.Embedded {
 		return nil
 	}
@@ -51,7 +53,15 @@ func addMounted(opts *kubeletkit.Options, s *config.Settings, log logr.Logger) e
 	if err != nil {
 		return err
 	}
-	for _, p := range []volume.PersistentPlugin{servers, disks} {
+	targets, err := scsi.NewISCSI(s.RootDir, scsi.Options{Secrets: secrets, Logger: log.WithName("iscsi")})
+	if err != nil {
+		return err
+	}
+	fibre, err := scsi.NewFC(s.RootDir, scsi.Options{Logger: log.WithName("fc")})
+	if err != nil {
+		return err
+	}
+	for _, p := range []volume.PersistentPlugin{servers, disks, targets, fibre} {
 		if !hasPlugin(&opts.Volumes, p.Name()) {
 			opts.Volumes.Persistent = append(opts.Volumes.Persistent, p)
 		}

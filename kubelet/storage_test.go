@@ -11,6 +11,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/nfs"
+	"github.com/kubeletkit/kubeletkit/node/volume/scsi"
 )
 
 // own is a plugin of an embedder in place of that of NFS servers.
@@ -25,13 +26,13 @@ func TestMountedVolumes(t *testing.T) {
 		s.RootDir = "/var/lib/kubelet"
 		opts := &kubeletkit.Options{}
 		opts.Volumes.Persistent = persistent
-		require.NoError(t, addMounted(opts, s, logr.Discard()))
+		require.NoError(t, addMounted(opts, s, nil, logr.Discard()))
 		for _, p := range opts.Volumes.Persistent {
 			names = append(names, p.Name())
 		}
 		return names
 	}
-	assert.Equal(t, []string{nfs.Name, disks}, names(&config.Settings{}))
-	assert.Equal(t, []string{nfs.Name, disks}, names(&config.Settings{}, own{}), "that of the embedder")
+	assert.Equal(t, []string{nfs.Name, disks, scsi.ISCSI, scsi.FC}, names(&config.Settings{}))
+	assert.Equal(t, []string{nfs.Name, disks, scsi.ISCSI, scsi.FC}, names(&config.Settings{}, own{}), "that of the embedder")
 	assert.Empty(t, names(&config.Settings{Embedded: true}), "the embedded runtime has no mounts")
 }

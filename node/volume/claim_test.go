@@ -385,8 +385,8 @@ func TestUnsupportedTypesHaveAdvice(t *testing.T) {
 	for part, source := range map[string]v1.VolumeSource{
 		"awsElasticBlockStore; volumes of CSI drivers need a node of a cluster": {
 			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}},
-		"iscsi; use a CSI driver for it, or a node with a kubelet":                 {ISCSI: &v1.ISCSIVolumeSource{}},
-		"fc; use a CSI driver for it, or a node with a kubelet":                    {FC: &v1.FCVolumeSource{}},
+		"iscsi; volumes on disks of a network need the plugin for them":            {ISCSI: &v1.ISCSIVolumeSource{}},
+		"fc; volumes on disks of a network need the plugin for them":               {FC: &v1.FCVolumeSource{}},
 		"rbd; Kubernetes has removed the type; use the CSI driver of Ceph":         {RBD: &v1.RBDVolumeSource{}},
 		"cephfs; Kubernetes has removed the type; use the CSI driver of Ceph":      {CephFS: &v1.CephFSVolumeSource{}},
 		"glusterfs; Kubernetes has removed the type; use a CSI driver, or an NFS":  {Glusterfs: &v1.GlusterfsVolumeSource{}},

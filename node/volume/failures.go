@@ -74,7 +74,7 @@ func advice(typ string) string {
 	case "Block": // the mode of a persistent volume
 		return "block devices need the plugin for them, and a runtime with mounts"
 	case "iscsi", "fc":
-		return "use a CSI driver for it, or a node with a kubelet"
+		return "volumes on disks of a network need the plugin for them, and a runtime with mounts"
 	case "cephfs", "rbd":
 		return "Kubernetes has removed the type; use the CSI driver of Ceph"
 	case "glusterfs":
