@@ -34,7 +34,6 @@ var unlimitedReads = map[string]string{
 	"internal/mounting/format.go":        "a disk, in a call that stays behind when its context ends",
 	"node/images/credentials/config.go":  "in a call of a safefile.Reader",
 	"node/images/records/":               "files of the agent",
-	"internal/mounting/loop_linux.go":    "files of the kernel",
 	"internal/safefile/":                 "the functions themselves",
 	"metrics/prometheus/":                "files of the kernel",
 	"podconfig/checkpoint/":              "in a call of a safefile.Reader",
