@@ -116,6 +116,27 @@ func TestAllocatable(t *testing.T) {
 	})
 }
 
+// A volume is not in use any more, and is detached, when the object of its driver stops requiring the attachment.
+func TestAttachmentNotRequiredAnyMore(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, p *csi.Plugin, _ *timeless, c *cluster, h *host) {
+		pv := &v1.PersistentVolume{}
+		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+		c.attach(csinode.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{Attached: true})
+		require.NoError(t, p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv}))
+		time.Sleep(time.Minute)
+		volumes, _ := p.VolumesInUse()
+		assert.Len(t, volumes, 1)
+		c.change("d", func(spec *storagev1.CSIDriverSpec) { spec.AttachRequired = ptr.To(false) })
+		reported := h.reported()
+		time.Sleep(11 * time.Second)
+		volumes, _ = p.VolumesInUse()
+		assert.Empty(t, volumes)
+		assert.Equal(t, reported+1, h.reported())
+		time.Sleep(time.Minute)
+		assert.Equal(t, reported+1, h.reported())
+	})
+}
+
 // A pod is synced every minute as long as it has a volume that is published again.
 func TestRepublicationInTime(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, p *csi.Plugin, _ *timeless, c *cluster, h *host) {
