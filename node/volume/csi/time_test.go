@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -106,6 +107,9 @@ func TestAllocatable(t *testing.T) {
 		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
 		c.attach(csinode.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{
 			AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: ptr.To(int32(codes.ResourceExhausted))}})
+		c.mu.Lock()
+		c.attached = errors.New("not attached") // the node object never shows a volume that cannot be attached
+		c.mu.Unlock()
 		err := p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv})
 		assert.ErrorContains(t, err, "full")
 		var refusal *runtime.TerminalError
