@@ -15,12 +15,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Errors of [PersistentPlugin].Expand that say whether another attempt is useful. Any other error is transient.
+// Errors of [PersistentPlugin].Expand that say whether another attempt is useful. After any other error the expansion may
+// still be under way.
 var (
 	// ErrInfeasible means that the volume cannot have the size. The controller may then try another one (KEP-1790).
 	ErrInfeasible = errors.New("the volume cannot have this size")
 	// ErrInUse means that the volume cannot be expanded while it is used.
 	ErrInUse = errors.New("the volume cannot be expanded while it is in use")
+	// ErrFinal means that the attempt has failed, and another one may succeed. If the user requests another size
+	// meanwhile, and an attempt fails again, the controller may try the other size.
+	ErrFinal = errors.New("the volume was not expanded")
 )
 
 // expandPeriod is how often the claim of a volume is read to find out whether the volume is to be expanded. A node may
@@ -55,7 +59,7 @@ func expansionOf(claim *v1.PersistentVolumeClaim, held resource.Quantity) expans
 		slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) &&
 		!metav1.HasAnnotation(claim.ObjectMeta, notRequired):
 		return expansion{size: capacity}
-	case !ok && resizePending(claim): // a controller before KEP-1790
+	case !ok && hasCondition(claim, v1.PersistentVolumeClaimFileSystemResizePending): // a controller before KEP-1790
 		if want := claim.Spec.Resources.Requests[storage]; want.Cmp(capacity) > 0 {
 			return expansion{want, true}
 		}
@@ -63,9 +67,10 @@ func expansionOf(claim *v1.PersistentVolumeClaim, held resource.Quantity) expans
 	return expansion{}
 }
 
-func resizePending(claim *v1.PersistentVolumeClaim) bool {
+// hasCondition reports whether a claim has a condition that is true.
+func hasCondition(claim *v1.PersistentVolumeClaim, condition v1.PersistentVolumeClaimConditionType) bool {
 	return slices.ContainsFunc(claim.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
-		return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
+		return c.Type == condition && c.Status == v1.ConditionTrue
 	})
 }
 
@@ -104,11 +109,15 @@ func finished(claim *v1.PersistentVolumeClaim, size resource.Quantity) *v1.Persi
 	return out
 }
 
-// failed returns a copy of a claim with the condition of an expansion that has failed. An infeasible one is left to the
-// controller (kubelet: MarkNodeExpansionInfeasible, MarkNodeExpansionFailedCondition).
-func failed(claim *v1.PersistentVolumeClaim, err error, now time.Time) *v1.PersistentVolumeClaim {
+// failed returns a copy of a claim with the condition of an expansion to a size that has failed. An infeasible one is
+// left to the controller, and so is one that has failed before if the claim does not request the size any more (kubelet:
+// MarkNodeExpansionInfeasible, MarkNodeExpansionFailedCondition).
+func failed(claim *v1.PersistentVolumeClaim, size resource.Quantity, err error,
+	now time.Time) *v1.PersistentVolumeClaim {
 	out := claim.DeepCopy()
-	if errors.Is(err, ErrInfeasible) {
+	requested := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	if errors.Is(err, ErrInfeasible) ||
+		errors.Is(err, ErrFinal) && requested.Cmp(size) != 0 && hasCondition(claim, v1.PersistentVolumeClaimNodeResizeError) {
 		out = withStatus(claim, v1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
 	condition := v1.PersistentVolumeClaimCondition{Type: v1.PersistentVolumeClaimNodeResizeError,
@@ -188,11 +197,18 @@ func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req Persis
 		_, err = p.Claims.UpdateStatus(ctx, claim, finished(claim, todo.size))
 	case errors.Is(err, ErrUnsupported) && !todo.mark: // the controller has done all of it
 		return todo.size, nil
-	case err != nil && todo.mark && (errors.Is(err, ErrInfeasible) || errors.Is(err, ErrUnsupported)):
-		_, markErr := p.Claims.UpdateStatus(ctx, claim, failed(claim, err, time.Now()))
+	case err != nil && todo.mark && isFinal(err):
+		_, markErr := p.Claims.UpdateStatus(ctx, claim, failed(claim, todo.size, err, time.Now()))
 		err = errors.Join(err, markErr)
 	}
 	return todo.size, err
+}
+
+// isFinal reports whether an expansion that has failed is not under way any more.
+func isFinal(err error) bool {
+	return slices.ContainsFunc([]error{ErrInfeasible, ErrInUse, ErrFinal, ErrUnsupported}, func(target error) bool {
+		return errors.Is(err, target)
+	})
 }
 
 // expand has the plugin expand a volume to a size.

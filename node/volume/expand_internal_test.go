@@ -120,6 +120,7 @@ func TestExpand(t *testing.T) {
 		"succeeds":   {nil, 1, "", "2Gi", "FileSystemResizeSuccessful", 1},
 		"infeasible": {infeasible, 1, v1.PersistentVolumeClaimNodeResizeInfeasible, "1Gi", "VolumeResizeFailed", 1},
 		"in use":     {ErrInUse, 1, v1.PersistentVolumeClaimNodeResizeInProgress, "1Gi", "VolumeResizeFailed", 1},
+		"final":      {ErrFinal, 3, v1.PersistentVolumeClaimNodeResizeInProgress, "1Gi", "VolumeResizeFailed", 3},
 		"transient":  {errors.New("away"), 3, v1.PersistentVolumeClaimNodeResizeInProgress, "1Gi", "VolumeResizeFailed", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +159,7 @@ func TestExpand(t *testing.T) {
 				switch {
 				case tc.err == nil:
 					assert.Empty(t, claim.Conditions)
-				case errors.Is(tc.err, ErrInfeasible):
+				case isFinal(tc.err):
 					assert.Equal(t, v1.PersistentVolumeClaimNodeResizeError, claim.Conditions[1].Type)
 				}
 			})
@@ -169,9 +170,33 @@ func TestExpand(t *testing.T) {
 // A failure that repeats keeps the time of its condition.
 func TestFailedExpansion(t *testing.T) {
 	now := time.Now()
-	claim := failed(claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), ErrInfeasible, now)
-	again := failed(claim, errors.Join(errors.New("again"), ErrInfeasible), now.Add(time.Hour))
+	size := resource.MustParse("2Gi")
+	claim := failed(claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), size, ErrInfeasible, now)
+	again := failed(claim, size, errors.Join(errors.New("again"), ErrInfeasible), now.Add(time.Hour))
 	require.Len(t, again.Status.Conditions, 1)
 	assert.Equal(t, metav1.NewTime(now), again.Status.Conditions[0].LastTransitionTime)
 	assert.Contains(t, again.Status.Conditions[0].Message, "again")
+}
+
+// The controller may try the size that the user requests now if the one before has failed twice, and is not under way.
+func TestAnotherSizeIsRequested(t *testing.T) {
+	const infeasible, begun = v1.PersistentVolumeClaimNodeResizeInfeasible, v1.PersistentVolumeClaimNodeResizeInProgress
+	for _, tc := range []struct {
+		err    error
+		size   string
+		failed bool // before
+		want   v1.ClaimResourceStatus
+	}{
+		{ErrFinal, "3Gi", true, infeasible}, {ErrFinal, "3Gi", false, begun}, {ErrFinal, "2Gi", true, begun},
+		{ErrInUse, "3Gi", true, begun}, {ErrInfeasible, "2Gi", false, infeasible},
+	} {
+		claim := claimOf("1Gi", tc.size, begun) // 2Gi are requested
+		if tc.failed {
+			claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimNodeResizeError,
+				Status: v1.ConditionTrue}}
+		}
+		out := failed(claim, resource.MustParse(tc.size), tc.err, time.Now())
+		assert.Equal(t, tc.want, out.Status.AllocatedResourceStatuses[v1.ResourceStorage], "%+v", tc)
+		assert.True(t, hasCondition(out, v1.PersistentVolumeClaimNodeResizeError))
+	}
 }
