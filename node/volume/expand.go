@@ -39,8 +39,10 @@ const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 type expansion struct {
 	// size is the new size; zero: nothing is to be done.
 	size resource.Quantity
-	// mark means that the claim is to be marked, before and after it.
+	// mark means that the claim is to be marked before it, and if it fails.
 	mark bool
+	// complete means that the claim gets the size after it.
+	complete bool
 }
 
 // expansionOf returns what is to be done for a volume that has the size on this node (kubelet: NodeExpander). The
@@ -52,16 +54,19 @@ func expansionOf(claim *v1.PersistentVolumeClaim, held resource.Quantity) expans
 	switch {
 	case status == v1.PersistentVolumeClaimNodeResizePending, status == v1.PersistentVolumeClaimNodeResizeInProgress:
 		if ok {
-			return expansion{allocated, true}
+			return expansion{allocated, true, true}
 		}
 	case status != "":
 	case capacity.Cmp(held) > 0 && !held.IsZero() &&
 		slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) &&
 		!metav1.HasAnnotation(claim.ObjectMeta, notRequired):
 		return expansion{size: capacity}
-	case !ok && hasCondition(claim, v1.PersistentVolumeClaimFileSystemResizePending): // a controller before KEP-1790
+	case ok:
+	case capacity.Cmp(held) < 0 && !capacity.IsZero(): // the volume was expanded for another claim before it was bound
+		return expansion{size: held, complete: true}
+	case hasCondition(claim, v1.PersistentVolumeClaimFileSystemResizePending): // a controller before KEP-1790
 		if want := claim.Spec.Resources.Requests[storage]; want.Cmp(capacity) > 0 {
-			return expansion{want, true}
+			return expansion{size: want, complete: true}
 		}
 	}
 	return expansion{}
@@ -193,9 +198,13 @@ func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req Persis
 	}
 	err = p.persistent.expand(ctx, plugin, req, todo.size)
 	switch {
-	case err == nil && todo.mark:
+	case err == nil && todo.complete:
 		_, err = p.Claims.UpdateStatus(ctx, claim, finished(claim, todo.size))
 	case errors.Is(err, ErrUnsupported) && !todo.mark: // the controller has done all of it
+		if todo.complete { // as kubelet, it leaves the claim as it is
+			p.persistent.expandNoMore(req.StateDir)
+			return size, nil
+		}
 		return todo.size, nil
 	case err != nil && todo.mark && isFinal(err):
 		_, markErr := p.Claims.UpdateStatus(ctx, claim, failed(claim, todo.size, err, time.Now()))

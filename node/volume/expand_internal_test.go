@@ -84,24 +84,28 @@ func TestExpansionOf(t *testing.T) {
 	complete := claimOf("2Gi", "2Gi", "", v1.ReadWriteMany)
 	complete.Annotations = map[string]string{notRequired: ""}
 	for name, tc := range map[string]struct {
-		claim *v1.PersistentVolumeClaim
-		want  string
-		mark  bool
+		claim    *v1.PersistentVolumeClaim
+		want     string
+		mark     bool
+		complete bool
 	}{
-		"nothing":                      {claimOf("1Gi", "", ""), "0", false},
-		"not by the controller yet":    {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimControllerResizeInProgress), "0", false},
-		"pending":                      {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), "2Gi", true},
-		"begun":                        {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress), "2Gi", true},
-		"infeasible":                   {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInfeasible), "0", false},
-		"by another node":              {claimOf("2Gi", "2Gi", "", v1.ReadWriteMany), "2Gi", false},
-		"complete by the controller":   {complete, "0", false},
-		"by the controller, for a pod": {claimOf("2Gi", "2Gi", "", v1.ReadWriteOnce), "0", false},
-		"by an old controller":         {pending, "2Gi", true},
+		"nothing":                      {claimOf("1Gi", "", ""), "0", false, false},
+		"not by the controller yet":    {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimControllerResizeInProgress), "0", false, false},
+		"pending":                      {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending), "2Gi", true, true},
+		"begun":                        {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress), "2Gi", true, true},
+		"infeasible":                   {claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInfeasible), "0", false, false},
+		"by another node":              {claimOf("2Gi", "2Gi", "", v1.ReadWriteMany), "2Gi", false, false},
+		"complete by the controller":   {complete, "0", false, false},
+		"by the controller, for a pod": {claimOf("2Gi", "2Gi", "", v1.ReadWriteOnce), "0", false, false},
+		"by an old controller":         {pending, "2Gi", false, true},
+		"for another claim":            {claimOf("512Mi", "", ""), "1Gi", false, true},
+		"without a capacity":           {claimOf("0", "", ""), "0", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := expansionOf(tc.claim, resource.MustParse("1Gi"))
 			assert.Equal(t, tc.want, got.size.String())
 			assert.Equal(t, tc.mark, got.mark)
+			assert.Equal(t, tc.complete, got.complete)
 		})
 	}
 }
@@ -198,5 +202,44 @@ func TestAnotherSizeIsRequested(t *testing.T) {
 		out := failed(claim, resource.MustParse(tc.size), tc.err, time.Now())
 		assert.Equal(t, tc.want, out.Status.AllocatedResourceStatuses[v1.ResourceStorage], "%+v", tc)
 		assert.True(t, hasCondition(out, v1.PersistentVolumeClaimNodeResizeError))
+	}
+}
+
+// A claim whose volume was expanded before it was bound gets the size of the volume. If the node has nothing to do for
+// that, or cannot now, the claim stays as it is.
+func TestVolumeOfAnotherClaim(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err      error
+		calls    int // in three minutes
+		capacity string
+		events   int
+	}{
+		"succeeds":    {nil, 1, "1Gi", 1},
+		"unsupported": {ErrUnsupported, 1, "512Mi", 0},
+		"final":       {ErrFinal, 3, "512Mi", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				plugin := &sized{claim: claimOf("512Mi", "", ""), err: tc.err}
+				events := make(chan runtime.Event, 10)
+				m, err := New(Options{Persistent: []PersistentPlugin{plugin}, Sources: Sources{Claims: plugin},
+					Observer: runtime.Observer{Event: func(e runtime.Event) { events <- e }}})
+				require.NoError(t, err)
+				pod := testpod.New("web", testpod.UID("web"), testpod.Containers("main"), testpod.Volumes(v1.Volume{Name: "data",
+					VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}))
+				dir := filepath.Join(t.TempDir(), "web")
+				for range 3 {
+					_, err := m.SetUp(t.Context(), pod, dir)
+					require.NoError(t, err)
+					time.Sleep(time.Minute)
+				}
+				assert.Len(t, plugin.sizes, tc.calls)
+				assert.Equal(t, tc.capacity, plugin.claim.Status.Capacity.Storage().String())
+				assert.Empty(t, plugin.claim.Status.AllocatedResourceStatuses)
+				assert.Empty(t, plugin.claim.Status.Conditions)
+				synctest.Wait()
+				assert.Len(t, events, tc.events)
+			})
+		})
 	}
 }
