@@ -31,8 +31,8 @@ type Manager interface {
 	// size limit, and an empty one otherwise. The error is that of volumes that could not be measured.
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (message string, err error)
 	// TearDown takes down whatever was set up for the pod. The spec of the pod may be
-	// gone, and ref may have a UID only. The volumes must not be in use any more. The error wraps [ErrStaged] if the pod
-	// need not wait for what is left.
+	// gone, and ref may have a UID only. The volumes must not be in use any more. The error wraps [ErrStaged] if the
+	// pod need not wait for what is left.
 	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
 	// Remove does what TearDown does and removes the directory of the pod. It removes
 	// nothing across a mount.

@@ -15,8 +15,8 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Errors of [PersistentPlugin].Expand that say whether another attempt is useful. After any other error the expansion may
-// still be under way.
+// Errors of [PersistentPlugin].Expand that say whether another attempt is useful. After any other error the expansion
+// may still be under way.
 var (
 	// ErrInfeasible means that the volume cannot have the size. The controller may then try another one (KEP-1790).
 	ErrInfeasible = errors.New("the volume cannot have this size")
@@ -115,14 +115,14 @@ func finished(claim *v1.PersistentVolumeClaim, size resource.Quantity) *v1.Persi
 }
 
 // failed returns a copy of a claim with the condition of an expansion to a size that has failed. An infeasible one is
-// left to the controller, and so is one that has failed before if the claim does not request the size any more (kubelet:
-// MarkNodeExpansionInfeasible, MarkNodeExpansionFailedCondition).
+// left to the controller, and so is one that has failed before if the claim does not request the size any more
+// (kubelet: MarkNodeExpansionInfeasible, MarkNodeExpansionFailedCondition).
 func failed(claim *v1.PersistentVolumeClaim, size resource.Quantity, err error,
 	now time.Time) *v1.PersistentVolumeClaim {
 	out := claim.DeepCopy()
 	requested := claim.Spec.Resources.Requests[v1.ResourceStorage]
-	if errors.Is(err, ErrInfeasible) ||
-		errors.Is(err, ErrFinal) && requested.Cmp(size) != 0 && hasCondition(claim, v1.PersistentVolumeClaimNodeResizeError) {
+	again := hasCondition(claim, v1.PersistentVolumeClaimNodeResizeError)
+	if errors.Is(err, ErrInfeasible) || errors.Is(err, ErrFinal) && requested.Cmp(size) != 0 && again {
 		out = withStatus(claim, v1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
 	condition := v1.PersistentVolumeClaimCondition{Type: v1.PersistentVolumeClaimNodeResizeError,

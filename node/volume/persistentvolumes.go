@@ -357,7 +357,8 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 	return nil
 }
 
-// errUnstage means that a volume could not be unstaged. Nothing is published for the pod any more. The text is kubelet's.
+// errUnstage means that a volume could not be unstaged. Nothing is published for the pod any more. The text is
+// kubelet's.
 var errUnstage = errors.New("UnmountDevice failed")
 
 // unstage unstages the volume, unless another pod uses it. recorded means that the volume may be staged.
@@ -378,7 +379,8 @@ func (s *persistentVolumes) unstage(ctx context.Context, p PersistentPlugin, key
 		if recorded {
 			key, err := p.Find(other)
 			if err != nil {
-				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()), err)
+				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()),
+					err)
 			}
 			used = key != ""
 		}

@@ -21,8 +21,8 @@ import (
 // removed, too.
 //
 // If a plugin fails, its volume is left as it is, the others are taken down, and the
-// error joins those of all plugins that have failed. If nothing but the unstaging of volumes has failed, the error wraps
-// [ErrStaged].
+// error joins those of all plugins that have failed. If nothing but the unstaging of volumes has failed, the error
+// wraps [ErrStaged].
 func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	if err := m.before.step("unmount the sub-paths"); err != nil {
 		return err

@@ -279,8 +279,8 @@ func (d *drivers) reinstall(ctx context.Context, of *driver, report csinode.Driv
 	return d.plugin.cluster.Install(ctx, report)
 }
 
-// update acts on changes of the CSIDriver objects: a driver that does not require attachments any more has no volumes in
-// use, and the drivers whose objects request that are asked again how many volumes the node can have
+// update acts on changes of the CSIDriver objects: a driver that does not require attachments any more has no volumes
+// in use, and the drivers whose objects request that are asked again how many volumes the node can have
 // (MutableCSINodeAllocatableCount). asked has when each was asked.
 func (d *drivers) update(ctx context.Context, asked map[string]time.Time) {
 	d.mu.Lock()

@@ -99,8 +99,8 @@ func (p *Plugin) unuseOf(drivers map[string]struct{}) {
 }
 
 // VolumesInUse returns the volumes that the node uses, sorted: status.volumesInUse of the node object. A volume is in
-// it before it is attached, until it is unstaged or the CSIDriver object does not require the attachment any more. known
-// is false while those of an earlier agent have not been read.
+// it before it is attached, until it is unstaged or the CSIDriver object does not require the attachment any more.
+// known is false while those of an earlier agent have not been read.
 func (p *Plugin) VolumesInUse() (volumes []v1.UniqueVolumeName, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
