@@ -31,7 +31,8 @@ type Manager interface {
 	// size limit, and an empty one otherwise. The error is that of volumes that could not be measured.
 	Exceeded(ctx context.Context, pod *v1.Pod, podDir string) (message string, err error)
 	// TearDown takes down whatever was set up for the pod. The spec of the pod may be
-	// gone, and ref may have a UID only. The volumes must not be in use any more.
+	// gone, and ref may have a UID only. The volumes must not be in use any more. The error wraps [ErrStaged] if the
+	// pod need not wait for what is left.
 	TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error
 	// Remove does what TearDown does and removes the directory of the pod. It removes
 	// nothing across a mount.
@@ -95,6 +96,10 @@ func SetUpErrors(err error) []*SetUpError {
 
 // ErrUnsupported means that no plugin supports the type of a volume.
 var ErrUnsupported = errors.New("volume type not supported")
+
+// ErrStaged means that all volumes of a pod were taken down, except for some that only remain staged for the node. A
+// later call of [Manager].TearDown or [Manager].Remove unstages them.
+var ErrStaged = errors.New("volumes are still staged on the node, for no pod")
 
 // Plugin sets up volumes of one type. The methods are idempotent and are called
 // concurrently for different pods. A panic becomes an error. Package volumetest

@@ -50,12 +50,13 @@
 // A [PersistentPlugin] sets up persistent volumes of one type, such as those of CSI drivers, see package csi. The
 // Reconciler finds the volume behind a claim, checks that both are bound to each other, the mode and the node affinity
 // of the volume, and calls the plugin in the order Attach, Stage, Publish. At the end of the pod it calls Unpublish,
-// and Unstage for the last pod of the volume on the node. The Reconciler knows which pods use a volume: it refuses a
-// second pod for a volume that is ReadWriteOncePod, and calls for one volume that change something never overlap. What
-// is staged is found from the directories of pods, by Find of the plugin. With SELinux, it also knows which label each
-// pod requests: it refuses a pod that requests another one than those that use the volume, and the plugin mounts the
-// volume with the label if it can (KEP-1710). Embed [PersistentBase] for a type without
-// stages: Name, Supports and Publish are enough for volumes that are mounted for each pod.
+// and Unstage for the last pod of the volume on the node. If only Unstage fails, the pod need not wait: the error is
+// [ErrStaged], and Remove calls it again. The Reconciler knows which pods use a volume: it refuses a second pod for
+// a volume that is ReadWriteOncePod, and calls for one volume that change something never overlap. What is staged is
+// found from the directories of pods, by Find of the plugin. With SELinux, it also knows which label each pod requests:
+// it refuses a pod that requests another one than those that use the volume, and the plugin mounts the volume with the
+// label if it can (KEP-1710). Embed [PersistentBase] for a type without stages: Name, Supports and Publish are enough
+// for volumes that are mounted for each pod.
 //
 // The API has no volume type for plugins outside a cluster. A flexVolume has the name of a
 // driver and options, which is enough for most plugins, and manifests may contain it. A csi

@@ -15,12 +15,16 @@ import (
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
-// Errors of [PersistentPlugin].Expand that say whether another attempt is useful. Any other error is transient.
+// Errors of [PersistentPlugin].Expand that say whether another attempt is useful. After any other error the expansion
+// may still be under way.
 var (
 	// ErrInfeasible means that the volume cannot have the size. The controller may then try another one (KEP-1790).
 	ErrInfeasible = errors.New("the volume cannot have this size")
 	// ErrInUse means that the volume cannot be expanded while it is used.
 	ErrInUse = errors.New("the volume cannot be expanded while it is in use")
+	// ErrFinal means that the attempt has failed, and another one may succeed. If the user requests another size
+	// meanwhile, and an attempt fails again, the controller may try the other size.
+	ErrFinal = errors.New("the volume was not expanded")
 )
 
 // expandPeriod is how often the claim of a volume is read to find out whether the volume is to be expanded. A node may
@@ -35,8 +39,10 @@ const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 type expansion struct {
 	// size is the new size; zero: nothing is to be done.
 	size resource.Quantity
-	// mark means that the claim is to be marked, before and after it.
+	// mark means that the claim is to be marked before it, and if it fails.
 	mark bool
+	// complete means that the claim gets the size after it.
+	complete bool
 }
 
 // expansionOf returns what is to be done for a volume that has the size on this node (kubelet: NodeExpander). The
@@ -48,24 +54,28 @@ func expansionOf(claim *v1.PersistentVolumeClaim, held resource.Quantity) expans
 	switch {
 	case status == v1.PersistentVolumeClaimNodeResizePending, status == v1.PersistentVolumeClaimNodeResizeInProgress:
 		if ok {
-			return expansion{allocated, true}
+			return expansion{allocated, true, true}
 		}
 	case status != "":
 	case capacity.Cmp(held) > 0 && !held.IsZero() &&
 		slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) &&
 		!metav1.HasAnnotation(claim.ObjectMeta, notRequired):
 		return expansion{size: capacity}
-	case !ok && resizePending(claim): // a controller before KEP-1790
+	case ok:
+	case capacity.Cmp(held) < 0 && !capacity.IsZero(): // the volume was expanded for another claim before it was bound
+		return expansion{size: held, complete: true}
+	case hasCondition(claim, v1.PersistentVolumeClaimFileSystemResizePending): // a controller before KEP-1790
 		if want := claim.Spec.Resources.Requests[storage]; want.Cmp(capacity) > 0 {
-			return expansion{want, true}
+			return expansion{size: want, complete: true}
 		}
 	}
 	return expansion{}
 }
 
-func resizePending(claim *v1.PersistentVolumeClaim) bool {
+// hasCondition reports whether a claim has a condition that is true.
+func hasCondition(claim *v1.PersistentVolumeClaim, condition v1.PersistentVolumeClaimConditionType) bool {
 	return slices.ContainsFunc(claim.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
-		return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
+		return c.Type == condition && c.Status == v1.ConditionTrue
 	})
 }
 
@@ -104,11 +114,15 @@ func finished(claim *v1.PersistentVolumeClaim, size resource.Quantity) *v1.Persi
 	return out
 }
 
-// failed returns a copy of a claim with the condition of an expansion that has failed. An infeasible one is left to the
-// controller (kubelet: MarkNodeExpansionInfeasible, MarkNodeExpansionFailedCondition).
-func failed(claim *v1.PersistentVolumeClaim, err error, now time.Time) *v1.PersistentVolumeClaim {
+// failed returns a copy of a claim with the condition of an expansion to a size that has failed. An infeasible one is
+// left to the controller, and so is one that has failed before if the claim does not request the size any more
+// (kubelet: MarkNodeExpansionInfeasible, MarkNodeExpansionFailedCondition).
+func failed(claim *v1.PersistentVolumeClaim, size resource.Quantity, err error,
+	now time.Time) *v1.PersistentVolumeClaim {
 	out := claim.DeepCopy()
-	if errors.Is(err, ErrInfeasible) {
+	requested := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	again := hasCondition(claim, v1.PersistentVolumeClaimNodeResizeError)
+	if errors.Is(err, ErrInfeasible) || errors.Is(err, ErrFinal) && requested.Cmp(size) != 0 && again {
 		out = withStatus(claim, v1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
 	condition := v1.PersistentVolumeClaimCondition{Type: v1.PersistentVolumeClaimNodeResizeError,
@@ -184,15 +198,26 @@ func (p Claim) expandTo(ctx context.Context, plugin PersistentPlugin, req Persis
 	}
 	err = p.persistent.expand(ctx, plugin, req, todo.size)
 	switch {
-	case err == nil && todo.mark:
+	case err == nil && todo.complete:
 		_, err = p.Claims.UpdateStatus(ctx, claim, finished(claim, todo.size))
 	case errors.Is(err, ErrUnsupported) && !todo.mark: // the controller has done all of it
+		if todo.complete { // as kubelet, it leaves the claim as it is
+			p.persistent.expandNoMore(req.StateDir)
+			return size, nil
+		}
 		return todo.size, nil
-	case err != nil && todo.mark && (errors.Is(err, ErrInfeasible) || errors.Is(err, ErrUnsupported)):
-		_, markErr := p.Claims.UpdateStatus(ctx, claim, failed(claim, err, time.Now()))
+	case err != nil && todo.mark && isFinal(err):
+		_, markErr := p.Claims.UpdateStatus(ctx, claim, failed(claim, todo.size, err, time.Now()))
 		err = errors.Join(err, markErr)
 	}
 	return todo.size, err
+}
+
+// isFinal reports whether an expansion that has failed is not under way any more.
+func isFinal(err error) bool {
+	return slices.ContainsFunc([]error{ErrInfeasible, ErrInUse, ErrFinal, ErrUnsupported}, func(target error) bool {
+		return errors.Is(err, target)
+	})
 }
 
 // expand has the plugin expand a volume to a size.

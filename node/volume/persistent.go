@@ -65,8 +65,9 @@ type PersistentPlugin interface {
 	// Stage and Publish have recorded on disk, also those of a kubelet. found means that there is a record.
 	SELinuxMountLabel(place Place) (label string, found bool, err error)
 	// Expand makes the file system of a published volume, or its device, as large as the storage. req.Volume has the
-	// new size. Its error wraps [ErrInfeasible] or [ErrInUse] if another attempt is of no use, and [ErrUnsupported] if
-	// the plugin cannot do it: that is a failure if the controller has left it to the node.
+	// new size. Its error wraps [ErrInfeasible] or [ErrInUse] if another attempt is of no use, [ErrFinal] if one is and
+	// none is under way, and [ErrUnsupported] if the plugin cannot do it: that is a failure if the controller has left
+	// it to the node.
 	Expand(ctx context.Context, req PersistentRequest) error
 	// Stats returns the usage of a published volume. Its error wraps [ErrUnsupported] if the file system of the volume
 	// is to be measured instead, and [fs.ErrNotExist] if the volume is not published.

@@ -365,36 +365,48 @@ func (s *persistentVolumes) tearDown(ctx context.Context, p PersistentPlugin, re
 		s.remove(key, req.StateDir)
 		return nil
 	}
-	users, err := s.usersOf(filepath.Dir(req.podDir()), key)
+	if err := s.unstage(ctx, p, key, recorded, last); err != nil {
+		return fmt.Errorf("%w: %w", errUnstage, err)
+	}
+	s.remove(key, req.StateDir)
+	return nil
+}
+
+// errUnstage means that a volume could not be unstaged. Nothing is published for the pod any more. The text is
+// kubelet's.
+var errUnstage = errors.New("UnmountDevice failed")
+
+// unstage unstages the volume, unless another pod uses it. recorded means that the volume may be staged.
+func (s *persistentVolumes) unstage(ctx context.Context, p PersistentPlugin, key string, recorded bool,
+	last UnpublishRequest) error {
+	users, err := s.usersOf(filepath.Dir(last.podDir()), key)
 	if err != nil {
 		return err
 	}
-	used := false
 	for _, user := range users {
 		// A pod that only waits for the volume does not keep it staged: after a restart nothing would show that it is
 		// to unstage the volume.
 		other := placeOfState(user)
-		if other == req.Place || used {
+		if other == last.Place {
 			continue
 		}
-		if used = !recorded; recorded {
+		used := !recorded
+		if recorded {
 			key, err := p.Find(other)
 			if err != nil {
-				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()), err)
+				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()),
+					err)
 			}
 			used = key != ""
 		}
-	}
-	if !used {
-		if err := s.before.step("unstage"); err != nil {
-			return err
-		}
-		if err := p.Unstage(ctx, last); err != nil {
-			return fmt.Errorf("UnmountDevice failed: %w", err)
+		if used {
+			return nil
 		}
 	}
-	s.remove(key, req.StateDir)
-	return nil
+	if err := s.before.step("unstage"); err != nil {
+		return err
+	}
+	return p.Unstage(ctx, last)
 }
 
 // usersOf returns the users of a volume among the pods of the directory. It fails while volumes of any pod cannot be

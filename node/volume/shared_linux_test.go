@@ -236,6 +236,53 @@ func TestSharedVolume(t *testing.T) {
 	})
 }
 
+// A pod whose volume cannot be unstaged need not wait for that: the volume is published for no pod. The next pod stages
+// it again, and keeps it when what the first has left is removed.
+func TestSharedVolumeThatStaysStaged(t *testing.T) {
+	forEachPublication(t, func(t *testing.T, bind bool) {
+		dir, pods := t.TempDir(), t.TempDir()
+		fail := ""
+		failed := errors.New("failed")
+		m := managerOf(t, &shared{dir: dir, bind: bind, before: func(step string) error {
+			if step == fail {
+				return failed
+			}
+			return nil
+		}})
+		setUp := func(name string) {
+			t.Helper()
+			_, err := m.SetUp(t.Context(), sharedPod(name), filepath.Join(pods, name))
+			require.NoError(t, err)
+		}
+		tearDown := func(name string) error {
+			return m.TearDown(t.Context(), kruntime.PodRef{UID: types.UID("uid-" + name)}, filepath.Join(pods, name))
+		}
+		setUp("web")
+		fail = "unpublish"
+		err := tearDown("web")
+		require.ErrorIs(t, err, failed)
+		assert.NotErrorIs(t, err, volume.ErrStaged)
+		fail = "unstage"
+		err = tearDown("web")
+		require.ErrorIs(t, err, failed)
+		assert.ErrorIs(t, err, volume.ErrStaged)
+		assert.ErrorContains(t, err, "UnmountDevice failed: failed")
+		assert.Empty(t, mounts(t, pods))
+		assert.DirExists(t, filepath.Join(dir, "disk-1"))
+
+		setUp("db")
+		require.NoError(t, tearDown("web"), "pod db has the volume")
+		assert.DirExists(t, filepath.Join(dir, "disk-1"))
+		assert.ErrorIs(t, tearDown("db"), volume.ErrStaged)
+		fail = ""
+		// Another agent finds on disk what is to be unstaged.
+		require.NoError(t, managerOf(t, &shared{dir: dir, bind: bind}).Remove(t.Context(),
+			kruntime.PodRef{UID: "uid-db"}, filepath.Join(pods, "db")))
+		assertEmptyDir(t, dir)
+		assert.Empty(t, append(mounts(t, pods), mounts(t, dir)...))
+	})
+}
+
 // The agent is killed before each step while one pod comes and goes beside another: between stage and
 // publication, too. The other pod keeps the volume, and nothing is left of it in the end.
 func TestSharedVolumeKilledAtEachStep(t *testing.T) {

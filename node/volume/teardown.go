@@ -21,7 +21,8 @@ import (
 // removed, too.
 //
 // If a plugin fails, its volume is left as it is, the others are taken down, and the
-// error joins those of all plugins that have failed.
+// error joins those of all plugins that have failed. If nothing but the unstaging of volumes has failed, the error
+// wraps [ErrStaged].
 func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir string) error {
 	if err := m.before.step("unmount the sub-paths"); err != nil {
 		return err
@@ -38,6 +39,7 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 		down []foundVolume
 		errs []error
 	)
+	unpublished := true // the volumes that are not down are only staged
 	left := map[string]int{}
 	for i := range found {
 		found[i].measured = m.measuredName(found[i])
@@ -51,6 +53,7 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
+			unpublished = unpublished && errors.Is(err, errUnstage)
 			continue
 		}
 		down = append(down, v)
@@ -75,9 +78,14 @@ func (m *Reconciler) TearDown(ctx context.Context, ref runtime.PodRef, podDir st
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.name, ref, err))
+			unpublished = false
 		}
 	}
-	return errors.Join(errs...)
+	err = errors.Join(errs...)
+	if unpublished {
+		return fmt.Errorf("%w: %w", ErrStaged, err)
+	}
+	return err
 }
 
 // tearDown has the volume's plugin take it down, if there is such a plugin. If there is none, the

@@ -35,6 +35,7 @@ type world struct {
 	killErr  error
 	volumes  map[string]runtime.Volume
 	setUpErr error
+	downErr  error
 	setUp    func(ctx context.Context) // called in SetUp
 	measure  func(ctx context.Context, pod *v1.Pod) (string, error)
 	after    *runtime.PodStatus        // what a read after a kill shows
@@ -129,7 +130,7 @@ func (w worldVolumes) SetUp(ctx context.Context, _ *v1.Pod, _ string) (map[strin
 }
 func (w worldVolumes) TearDown(context.Context, runtime.PodRef, string) error {
 	w.note("tear down volumes")
-	return nil
+	return w.downErr
 }
 func (w worldVolumes) Remove(context.Context, runtime.PodRef, string) error { return nil }
 func (w worldVolumes) Exceeded(ctx context.Context, pod *v1.Pod, _ string) (string, error) {

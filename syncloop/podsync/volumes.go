@@ -2,6 +2,7 @@ package podsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,9 +27,16 @@ func (v volumes) Prepare(ctx context.Context, req lifecycle.PrepareRequest) (lif
 	return lifecycle.PrepareResponse{Volumes: ready}, err
 }
 
-// Ended implements [lifecycle.EndedHandler].
+// Ended implements [lifecycle.EndedHandler]. As in kubelet, a pod that is deleted does not wait until its volumes are
+// unstaged. If that fails, Gone repeats it.
 func (v volumes) Ended(ctx context.Context, req lifecycle.EndedRequest) error {
-	return v.s.deps.Volumes.TearDown(ctx, runtime.RefOf(req.Pod), req.Dir)
+	ref := runtime.RefOf(req.Pod)
+	err := v.s.deps.Volumes.TearDown(ctx, ref, req.Dir)
+	if errors.Is(err, volume.ErrStaged) && req.Pod.DeletionTimestamp != nil {
+		v.s.log.Info("The pod ends, and its volumes will be unstaged after that", "pod", ref, "err", err.Error())
+		return nil
+	}
+	return err
 }
 
 // Gone implements [lifecycle.GoneHandler]. It removes the directory of the pod.

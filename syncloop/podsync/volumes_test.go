@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/node/volume"
@@ -71,6 +73,24 @@ func TestRefreshEndsWithTheSync(t *testing.T) {
 	require.NoError(t, err)
 	assert.NoError(t, refresh.Err())
 	assert.Equal(t, []string{"set up volumes", "sync web", "set up volumes"}, w.calls)
+}
+
+// A pod that is deleted does not wait until its volumes are unstaged. One that is not has no later step that would
+// unstage them soon.
+func TestVolumesThatStayStaged(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		w := &world{downErr: fmt.Errorf("%w: no answer", volume.ErrStaged)}
+		s := newSyncer(t, w, podsync.Options{})
+		pod := makePod()
+		if deleted {
+			pod.DeletionTimestamp = ptr.To(metav1.Now())
+		}
+		err := s.SyncTerminatedPod(t.Context(), pod, nothing())
+		assert.Equal(t, deleted, err == nil, err)
+		assert.Equal(t, deleted, slices.Contains(w.calls, "settle status"))
+		w.downErr = errors.New("no answer")
+		assert.ErrorContains(t, s.SyncTerminatedPod(t.Context(), pod, nothing()), "no answer")
+	}
 }
 
 // A set-up that is cut off, as by the end of the pod, is not reported as a failure of its volumes.

@@ -62,8 +62,8 @@
 //
 // Stats: an answer to NodeGetVolumeStats counts for 30 s, for all pods of the volume.
 //
-// VolumesInUse: a volume is in the result before Attach asks whether it is attached, until it is unstaged. Run reads
-// those of an earlier agent from the records.
+// VolumesInUse: a volume is in the result before Attach asks whether it is attached, until it is unstaged, or at most
+// 10 s longer than the CSIDriver object requires the attachment. Run reads those of an earlier agent from the records.
 //
 // Secrets and tokens are in memory and in calls, and in no file, message or error of this package. Package
 // cluster/storage keeps the secrets of volumes in the checkpoint of the agent. The texts of a driver are passed on as

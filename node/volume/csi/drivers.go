@@ -163,9 +163,9 @@ func (p *Plugin) Deregister(of plugins.Plugin) {
 }
 
 const (
-	// allocatableCheck is how often the CSIDriver objects are read, whose periods are 10 s at least
+	// objectsCheck is how often the CSIDriver objects are read, whose periods are 10 s at least
 	// (NodeAllocatableUpdatePeriodSeconds).
-	allocatableCheck = 10 * time.Second
+	objectsCheck = 10 * time.Second
 	// updateTimeout is the limit for such an update.
 	updateTimeout = 10 * time.Second
 	// republishPeriod is kubelet's default of syncFrequency, with which it publishes such volumes again.
@@ -192,7 +192,7 @@ func (d *drivers) run(ctx context.Context) error {
 			d.plugin.republishAll()
 		}
 		if update == nil && d.any() {
-			update = time.After(allocatableCheck)
+			update = time.After(objectsCheck)
 		}
 		if republish == nil && d.plugin.republishes() {
 			republish = time.After(republishPeriod)
@@ -279,7 +279,8 @@ func (d *drivers) reinstall(ctx context.Context, of *driver, report csinode.Driv
 	return d.plugin.cluster.Install(ctx, report)
 }
 
-// update asks the drivers again how many volumes the node can have whose CSIDriver objects request that
+// update acts on changes of the CSIDriver objects: a driver that does not require attachments any more has no volumes
+// in use, and the drivers whose objects request that are asked again how many volumes the node can have
 // (MutableCSINodeAllocatableCount). asked has when each was asked.
 func (d *drivers) update(ctx context.Context, asked map[string]time.Time) {
 	d.mu.Lock()
@@ -290,6 +291,9 @@ func (d *drivers) update(ctx context.Context, asked map[string]time.Time) {
 	d.mu.Unlock()
 	for _, of := range list {
 		object, err := d.plugin.driverObject(ctx, of.Name)
+		if err == nil && object != nil && !ptr.Deref(object.Spec.AttachRequired, true) {
+			d.plugin.unuseOf(map[string]struct{}{of.Name: {}})
+		}
 		if err != nil || object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 			delete(asked, of.Name)
 			continue

@@ -52,5 +52,8 @@ func classified(err error) error {
 	case codes.FailedPrecondition:
 		return fmt.Errorf("%w: %w", volume.ErrInUse, err)
 	}
+	if isFinal(err) {
+		return fmt.Errorf("%w: %w", volume.ErrFinal, err)
+	}
 	return err
 }

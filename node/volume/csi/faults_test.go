@@ -19,6 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/csidriver"
+	"github.com/kubeletkit/kubeletkit/node/volume"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // kinds are the kinds of volumes.
@@ -182,6 +184,32 @@ func TestUnstageFailsLate(t *testing.T) {
 		r.mustRemove(pod)
 		assert.Equal(t, 2, csidriver.Count(r.driver.Calls(), "NodeUnstageVolume"))
 	})
+}
+
+// A volume that the driver does not unstage is not published for any pod, and stays in use until another attempt. The
+// next pod has it staged again.
+func TestUnstageFails(t *testing.T) {
+	for _, code := range []codes.Code{codes.InvalidArgument, codes.DeadlineExceeded} {
+		r := newRig(t, csidriver.Options{Links: true})
+		r.add("data")
+		web, db := r.pod("web", "data"), r.pod("db", "data")
+		r.mustSetUp(web)
+		r.driver.Inject(csidriver.Fault{Method: "NodeUnstageVolume", Code: code, Times: 2})
+		for range 2 {
+			err := r.manager.TearDown(t.Context(), runtime.RefOf(web), r.podDir(web))
+			require.ErrorIs(t, err, volume.ErrStaged)
+			volumes, _ := r.plugin.VolumesInUse()
+			assert.Len(t, volumes, 1)
+		}
+		r.mustSetUp(db)
+		r.mustRemove(web)
+		volumes, _ := r.plugin.VolumesInUse()
+		assert.Len(t, volumes, 1)
+		r.mustRemove(db)
+		first, again := []string{"Stage data", "Publish data"}, []string{"Unpublish data", "Unstage data"}
+		assert.Equal(t, slices.Concat(first, again, again, first, again[:1], again), r.calls())
+		r.isClean()
+	}
 }
 
 // Containers are not started with what is mounted before the first publication has succeeded. Later they are, also by

@@ -73,20 +73,34 @@ func (p *Plugin) readInUseOnce(ctx context.Context) error {
 			delete(drivers, name)
 		}
 	}
+	p.unuseOf(drivers)
 	p.mu.Lock()
-	maps.DeleteFunc(p.inUse, func(volume v1.UniqueVolumeName, _ struct{}) bool {
-		driver, _, _ := csinode.SplitUniqueName(volume)
-		_, attachesNone := drivers[driver]
-		return attachesNone
-	})
 	p.inUseRead = true
 	p.mu.Unlock()
 	p.node.NodeStatusChanged()
 	return nil
 }
 
+// unuseOf declares that the node uses no volume of the drivers, which attach none (any more). A volume that is
+// attached is detached then, though pods use it.
+func (p *Plugin) unuseOf(drivers map[string]struct{}) {
+	p.mu.Lock()
+	before := len(p.inUse)
+	maps.DeleteFunc(p.inUse, func(volume v1.UniqueVolumeName, _ struct{}) bool {
+		driver, _, _ := csinode.SplitUniqueName(volume)
+		_, attachesNone := drivers[driver]
+		return attachesNone
+	})
+	changed := len(p.inUse) != before
+	p.mu.Unlock()
+	if changed {
+		p.node.NodeStatusChanged()
+	}
+}
+
 // VolumesInUse returns the volumes that the node uses, sorted: status.volumesInUse of the node object. A volume is in
-// it before it is attached, until it is unstaged. known is false while those of an earlier agent have not been read.
+// it before it is attached, until it is unstaged or the CSIDriver object does not require the attachment any more.
+// known is false while those of an earlier agent have not been read.
 func (p *Plugin) VolumesInUse() (volumes []v1.UniqueVolumeName, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -171,11 +171,22 @@ func (p *Plugin) Attach(ctx context.Context, req volume.PersistentRequest) error
 		return nil
 	}
 	p.use(csinode.UniqueName(src.Driver, src.VolumeHandle))
-	if err := p.cluster.Attached(ctx, csinode.UniqueName(src.Driver, src.VolumeHandle), req.Pod); err != nil {
-		return err
+	waits := p.cluster.Attached(ctx, csinode.UniqueName(src.Driver, src.VolumeHandle), req.Pod)
+	limited := object != nil && object.Spec.NodeAllocatableUpdatePeriodSeconds != nil
+	if waits != nil && !limited {
+		return waits
 	}
 	name := csinode.AttachmentName(src.VolumeHandle, src.Driver, p.node.NodeName())
 	attachment, err := p.cluster.Attachment(ctx, name)
+	if err == nil && limited && exhausted(attachment) {
+		p.drivers.exceeded(src.Driver) // as in kubelet (VerifyExhaustedResource)
+		return &runtime.TerminalError{Reason: "VolumeAttachmentLimitExceeded",
+			Message: fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. volume %s: %s",
+				req.Volume.Name, attachment.Status.AttachError.Message)}
+	}
+	if waits != nil {
+		return waits
+	}
 	if err != nil {
 		return fmt.Errorf("volume %s has GET error for volume attachment %s: %w", src.VolumeHandle, name, err)
 	}
@@ -188,16 +199,16 @@ func (p *Plugin) Attach(ctx context.Context, req volume.PersistentRequest) error
 		p.mu.Unlock()
 		return nil
 	case status.AttachError != nil:
-		if codes.Code(ptr.Deref(status.AttachError.ErrorCode, 0)) == codes.ResourceExhausted && object != nil &&
-			object.Spec.NodeAllocatableUpdatePeriodSeconds != nil {
-			p.drivers.exceeded(src.Driver) // as in kubelet (VerifyExhaustedResource)
-			return &runtime.TerminalError{Reason: "VolumeAttachmentLimitExceeded",
-				Message: fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. volume %s: %s",
-					req.Volume.Name, status.AttachError.Message)}
-		}
 		return errors.New(status.AttachError.Message)
 	}
 	return fmt.Errorf("volume %s is not attached for volume attachment %s", src.VolumeHandle, name)
+}
+
+// exhausted reports whether the controller could not attach a volume since the node has too many of them.
+func exhausted(attachment *storagev1.VolumeAttachment) bool {
+	failure := attachment.Status.AttachError
+	return failure != nil && !attachment.Status.Attached && attachment.DeletionTimestamp == nil &&
+		codes.Code(ptr.Deref(failure.ErrorCode, 0)) == codes.ResourceExhausted
 }
 
 // publishContext returns what the controller hands to the driver.

@@ -462,5 +462,12 @@ func (h *host) NodeStatusChanged() {
 	h.changes++
 }
 
+// reported returns how often the status of the node has changed.
+func (h *host) reported() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.changes
+}
+
 // notFound is the error of an API server that has no such object.
 func notFound(name string) error { return apierrors.NewNotFound(v1.Resource("object"), name) }

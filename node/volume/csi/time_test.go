@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -106,6 +107,9 @@ func TestAllocatable(t *testing.T) {
 		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
 		c.attach(csinode.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{
 			AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: ptr.To(int32(codes.ResourceExhausted))}})
+		c.mu.Lock()
+		c.attached = errors.New("not attached") // the node object never shows a volume that cannot be attached
+		c.mu.Unlock()
 		err := p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv})
 		assert.ErrorContains(t, err, "full")
 		var refusal *runtime.TerminalError
@@ -113,6 +117,27 @@ func TestAllocatable(t *testing.T) {
 		assert.Equal(t, "VolumeAttachmentLimitExceeded", refusal.Reason)
 		synctest.Wait()
 		assert.EqualValues(t, 3, max(), "at once")
+	})
+}
+
+// A volume is not in use any more, and is detached, when the object of its driver stops requiring the attachment.
+func TestAttachmentNotRequiredAnyMore(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, p *csi.Plugin, _ *timeless, c *cluster, h *host) {
+		pv := &v1.PersistentVolume{}
+		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+		c.attach(csinode.AttachmentName("h", "d", nodeName), storagev1.VolumeAttachmentStatus{Attached: true})
+		require.NoError(t, p.Attach(t.Context(), volume.PersistentRequest{Pod: &v1.Pod{}, Volume: pv}))
+		time.Sleep(time.Minute)
+		volumes, _ := p.VolumesInUse()
+		assert.Len(t, volumes, 1)
+		c.change("d", func(spec *storagev1.CSIDriverSpec) { spec.AttachRequired = ptr.To(false) })
+		reported := h.reported()
+		time.Sleep(11 * time.Second)
+		volumes, _ = p.VolumesInUse()
+		assert.Empty(t, volumes)
+		assert.Equal(t, reported+1, h.reported())
+		time.Sleep(time.Minute)
+		assert.Equal(t, reported+1, h.reported())
 	})
 }
 

@@ -1,6 +1,8 @@
 package csi_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,10 +103,16 @@ func TestExpand(t *testing.T) {
 		assert.Equal(t, isBlock, call.VolumeCapability.GetBlock() != nil)
 		assert.EqualValues(t, 2<<20, call.CapacityRange.RequiredBytes)
 
-		remove := r.driver.Inject(csidriver.Fault{Method: "NodeExpandVolume", Code: codes.FailedPrecondition, Message: "in use"})
-		err := r.plugin.Expand(t.Context(), req)
-		assert.ErrorContains(t, err, "rpc error: code = FailedPrecondition desc = in use")
-		remove()
+		for code, want := range map[codes.Code]error{codes.FailedPrecondition: volume.ErrInUse,
+			codes.OutOfRange: volume.ErrInfeasible, codes.PermissionDenied: volume.ErrFinal, codes.Unavailable: nil} {
+			remove := r.driver.Inject(csidriver.Fault{Method: "NodeExpandVolume", Code: code, Message: "too busy"})
+			err := r.plugin.Expand(t.Context(), req)
+			assert.ErrorContains(t, err, fmt.Sprintf("rpc error: code = %v desc = too busy", code))
+			for _, class := range []error{volume.ErrInUse, volume.ErrInfeasible, volume.ErrFinal} {
+				assert.Equal(t, class == want, errors.Is(err, class), "%v is %v", code, class)
+			}
+			remove()
+		}
 		r.opts.NodeCapabilities = without(csipb.NodeServiceCapability_RPC_EXPAND_VOLUME)
 		r.restartDriver()
 		assert.ErrorIs(t, r.plugin.Expand(t.Context(), req), volume.ErrUnsupported)
