@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,6 +89,17 @@ func lookPath(program string) (string, error) {
 func Has(program string) bool {
 	_, err := lookPath(program)
 	return err == nil
+}
+
+// Options returns the mount options of a volume as kubelet passes them on (JoinMountOptions): with more, and with ro if
+// readOnly, sorted, each once.
+func Options(ofVolume []string, readOnly bool, more ...string) []string {
+	options := slices.Concat(ofVolume, more)
+	if readOnly {
+		options = append(options, "ro")
+	}
+	slices.Sort(options)
+	return slices.Compact(options)
 }
 
 // Mount mounts source at target. The text of its error is that of mount-utils.

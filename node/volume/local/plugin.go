@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -134,22 +133,13 @@ func (p *Plugin) mount(ctx context.Context, req volume.PersistentRequest) error 
 		return err
 	}
 	fsType := ptr.Deref(local.FSType, mounting.DefaultType)
-	options := slices.Clone(req.Volume.Spec.MountOptions)
-	if req.ReadOnly {
-		options = append(options, "ro")
-	}
-	err = p.opts.run.FormatAndMount(ctx, local.Path, stage, fsType, sorted(options))
+	options := mounting.Options(req.Volume.Spec.MountOptions, req.ReadOnly)
+	err = p.opts.run.FormatAndMount(ctx, local.Path, stage, fsType, options)
 	if err == nil {
 		return nil
 	}
 	_ = os.Remove(stage) // which Unstage removes at the latest
 	return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", local.Path, stage, fsType, err)
-}
-
-// sorted returns the options as kubelet passes them on (JoinMountOptions).
-func sorted(options []string) []string {
-	slices.Sort(options)
-	return slices.Compact(options)
 }
 
 // Publish implements [volume.PersistentPlugin]. It binds the file system for the pod, or links the device.
@@ -188,11 +178,8 @@ func (p *Plugin) bind(ctx context.Context, req volume.PersistentRequest) error {
 	if err := os.MkdirAll(req.Dir, 0o750); err != nil {
 		return err
 	}
-	options := append([]string{"bind"}, req.Volume.Spec.MountOptions...)
-	if req.ReadOnly {
-		options = append(options, "ro")
-	}
-	if err := p.opts.run.Mount(ctx, p.stage(req.Volume.Name), req.Dir, "", sorted(options)); err != nil {
+	options := mounting.Options(req.Volume.Spec.MountOptions, req.ReadOnly, "bind")
+	if err := p.opts.run.Mount(ctx, p.stage(req.Volume.Name), req.Dir, "", options); err != nil {
 		_ = os.Remove(req.Dir) // which the manager removes at the latest
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -101,12 +100,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	source := req.Volume.Spec.NFS
 	readOnly := req.ReadOnly || source.ReadOnly
 	out := volume.Published{Volume: runtime.Volume{HostPath: req.Dir, ReadOnly: readOnly}}
-	options := slices.Clone(req.Volume.Spec.MountOptions)
-	if readOnly {
-		options = append(options, "ro")
-	}
-	slices.Sort(options) // kubelet: JoinMountOptions
-	options = slices.Compact(options)
+	options := mounting.Options(req.Volume.Spec.MountOptions, readOnly)
 	return out, p.mounts.Do(ctx, req.Dir, func(ctx context.Context) error {
 		return p.mount(ctx, server(source.Server)+":"+source.Path, req.Place, options)
 	})

@@ -215,18 +215,9 @@ func (p *Plugin) Stage(ctx context.Context, req volume.PersistentRequest) error 
 		if err != nil || req.Block {
 			return err
 		}
-		options := slices.Clone(req.Volume.Spec.MountOptions)
-		if req.ReadOnly || d.readOnly {
-			options = append(options, "ro")
-		}
-		return p.opts.run.FormatAndMount(ctx, device, stage, d.fsType, sorted(options))
+		options := mounting.Options(req.Volume.Spec.MountOptions, req.ReadOnly || d.readOnly)
+		return p.opts.run.FormatAndMount(ctx, device, stage, d.fsType, options)
 	})
-}
-
-// sorted returns the options as kubelet passes them on (JoinMountOptions).
-func sorted(options []string) []string {
-	slices.Sort(options)
-	return slices.Compact(options)
 }
 
 // Publish implements [volume.PersistentPlugin]. It binds the file system or the device for the pod.
@@ -253,11 +244,8 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		if err := os.MkdirAll(req.Dir, 0o750); err != nil {
 			return err
 		}
-		options := append([]string{"bind"}, req.Volume.Spec.MountOptions...)
-		if readOnly {
-			options = append(options, "ro")
-		}
-		return p.opts.run.Mount(ctx, stage, req.Dir, "", sorted(options))
+		return p.opts.run.Mount(ctx, stage, req.Dir, "",
+			mounting.Options(req.Volume.Spec.MountOptions, readOnly, "bind"))
 	})
 }
 
