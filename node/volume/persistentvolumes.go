@@ -394,8 +394,7 @@ func (s *persistentVolumes) unstage(ctx context.Context, p PersistentPlugin, key
 		if recorded {
 			key, err := p.Find(other)
 			if err != nil {
-				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", filepath.Base(other.podDir()),
-					err)
+				return fmt.Errorf("whether the pod with the UID %s uses the volume: %w", other.PodUID(), err)
 			}
 			used = key != ""
 		}

@@ -3,8 +3,11 @@ package volume
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // PlaceOf returns the place of a volume in the directory of a pod. The slash in the
@@ -20,6 +23,20 @@ func PlaceOf(podDir, plugin, volume string) Place {
 func placeOfState(stateDir string) Place {
 	plugin := filepath.Dir(stateDir)
 	return PlaceOf(Place{StateDir: stateDir}.podDir(), filepath.Base(plugin), filepath.Base(stateDir))
+}
+
+// PodUID returns the UID of the pod, which is in the path of StateDir.
+func (p Place) PodUID() types.UID { return types.UID(filepath.Base(p.podDir())) }
+
+// LinkDevice makes Device a link to a path, in place of another link.
+func (p Place) LinkDevice(to string) error {
+	if at, err := os.Readlink(p.Device); err == nil && at == to {
+		return nil
+	}
+	if err := os.Remove(p.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(to, p.Device)
 }
 
 // podDir returns the directory of the pod.

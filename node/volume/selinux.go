@@ -144,7 +144,7 @@ func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, 
 		if (known || found) && other != wanted {
 			s.seLinux.measure.Emit(SELinuxConflict{Plugin: plugin, AccessMode: accessMode(req.Volume), Refused: admits})
 			if admits {
-				uid := filepath.Base(Place{StateDir: user}.podDir())
+				uid := Place{StateDir: user}.PodUID()
 				return "", false, &processError{fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q; the pod "+
 					"with the UID %s uses it", req.Volume.Name, other, wanted, uid)}
 			}

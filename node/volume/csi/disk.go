@@ -126,11 +126,6 @@ func (p *Plugin) readShared(place volume.Place, key string) (record, error) {
 	return r, nil
 }
 
-// uidOf returns the UID of the pod with the place.
-func uidOf(place volume.Place) string {
-	return filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(place.StateDir))))
-}
-
 // Find implements [volume.PersistentPlugin].
 func (p *Plugin) Find(place volume.Place) (string, error) {
 	r, err := p.read(place)
@@ -179,7 +174,7 @@ func (p *Plugin) blockDir(place volume.Place) string {
 
 // mapPath is where the device of a block volume is mounted for the pod so that it is held open.
 func (p *Plugin) mapPath(place volume.Place) string {
-	return filepath.Join(p.blockDir(place), mapDir, uidOf(place))
+	return filepath.Join(p.blockDir(place), mapDir, string(place.PodUID()))
 }
 
 func (p *Plugin) recordPath(req volume.PersistentRequest) string {
@@ -347,7 +342,7 @@ func removeEmpty(path string) bool {
 // targetPath is where a volume is published for a pod.
 func (p *Plugin) targetPath(place volume.Place, block bool) string {
 	if block {
-		return p.dir(devicesDir, publishDir, filepath.Base(place.Dir), uidOf(place))
+		return p.dir(devicesDir, publishDir, filepath.Base(place.Dir), string(place.PodUID()))
 	}
 	return filepath.Join(place.Dir, mountDir)
 }
@@ -366,10 +361,7 @@ func (p *Plugin) linkDevice(req volume.PersistentRequest, target string) error {
 	if err := p.step("link the device"); err != nil {
 		return err
 	}
-	if err := os.Remove(req.Device); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.Symlink(target, req.Device)
+	return req.LinkDevice(target)
 }
 
 // removeTarget removes what the driver has left of a publication: the driver removes the path itself, but some do not.

@@ -450,7 +450,7 @@ func logged(step string, err error) error { return fmt.Errorf("%s: %s: %w", Name
 // forgetPod drops what is kept in memory for a pod that ends.
 func (p *Plugin) forgetPod(req volume.UnpublishRequest) {
 	driver, _, _ := strings.Cut(req.Key, csinode.Separator)
-	uid := types.UID(uidOf(req.Place))
+	uid := req.PodUID()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.republished, uid)

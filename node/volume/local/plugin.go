@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeletkit/kubeletkit/internal/flow"
@@ -87,9 +86,9 @@ func (p *Plugin) stage(name string) string {
 }
 
 // held is where the device of a volume is held open for the pod, as in kubelet.
-func (p *Plugin) held(place volume.Place, pod types.UID) string {
+func (p *Plugin) held(place volume.Place) string {
 	return filepath.Join(p.rootDir, "plugins", "kubernetes.io~local-volume", "volumeDevices", filepath.Base(place.Dir),
-		string(pod))
+		string(place.PodUID()))
 }
 
 // Published implements [volume.PersistentPlugin].
@@ -147,27 +146,16 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	out := volume.Published{Volume: runtime.Volume{HostPath: req.Dir, ReadOnly: req.ReadOnly, Relabel: !req.ReadOnly}}
 	if req.Block {
 		out.HostPath, out.Relabel = req.Device, false
-		if err := link(req.Volume.Spec.Local.Path, req.Device); err != nil {
+		if err := req.LinkDevice(req.Volume.Spec.Local.Path); err != nil {
 			return out, err
 		}
 		return out, p.calls.Do(ctx, req.Volume.Name, func(context.Context) error {
-			return loop.Hold(req.Volume.Spec.Local.Path, p.held(req.Place, req.Pod.UID))
+			return loop.Hold(req.Volume.Spec.Local.Path, p.held(req.Place))
 		})
 	}
 	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error { return p.bind(ctx, req) })
 	out.FSGroup = !req.ReadOnly && !req.Shared // the files stay those of the pod that had the volume first
 	return out, err
-}
-
-// link makes a link at the path, and replaces another one.
-func link(to, path string) error {
-	if at, err := os.Readlink(path); err == nil && at == to {
-		return nil
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.Symlink(to, path)
 }
 
 func (p *Plugin) bind(ctx context.Context, req volume.PersistentRequest) error {
@@ -188,7 +176,7 @@ func (p *Plugin) bind(ctx context.Context, req volume.PersistentRequest) error {
 
 // Unpublish implements [volume.PersistentPlugin].
 func (p *Plugin) Unpublish(_ context.Context, req volume.UnpublishRequest) error {
-	held := p.held(req.Place, req.Pod.UID)
+	held := p.held(req.Place)
 	if err := loop.Release(held); err != nil {
 		return err
 	}

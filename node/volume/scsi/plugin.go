@@ -151,7 +151,7 @@ func (p *Plugin) Find(place volume.Place) (string, error) {
 			return "", err
 		}
 		for _, stage := range stages {
-			if block && exists(filepath.Join(stage, uidOf(place))) || !block && mounted && same(stage, place.Dir) {
+			if block && exists(filepath.Join(stage, string(place.PodUID()))) || !block && mounted && same(stage, place.Dir) {
 				return filepath.Base(stage), nil
 			}
 		}
@@ -172,11 +172,6 @@ func same(a, b string) bool {
 	}
 	second, err := os.Stat(b)
 	return err == nil && os.SameFile(first, second)
-}
-
-// uidOf returns the UID of the pod with the place.
-func uidOf(place volume.Place) string {
-	return filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(place.StateDir))))
 }
 
 // Published implements [volume.PersistentPlugin].
@@ -256,7 +251,7 @@ func (p *Plugin) bindDevice(ctx context.Context, req volume.PersistentRequest, s
 	if err != nil {
 		return err
 	}
-	bound := filepath.Join(stage, uidOf(req.Place))
+	bound := filepath.Join(stage, string(req.PodUID()))
 	if !same(device, bound) {
 		if err := loop.Release(bound); err != nil {
 			return err
@@ -271,13 +266,7 @@ func (p *Plugin) bindDevice(ctx context.Context, req volume.PersistentRequest, s
 	if err := loop.Hold(device, bound); err != nil {
 		return err
 	}
-	if at, err := os.Readlink(req.Device); err == nil && at == bound {
-		return nil
-	}
-	if err := remove(req.Device); err != nil {
-		return err
-	}
-	return os.Symlink(bound, req.Device)
+	return req.LinkDevice(bound)
 }
 
 // remove removes a file or an empty directory, if it is there.
@@ -296,7 +285,7 @@ func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) err
 			return err
 		}
 		for _, stage := range stages {
-			if err := loop.Release(filepath.Join(stage, uidOf(req.Place))); err != nil {
+			if err := loop.Release(filepath.Join(stage, string(req.PodUID()))); err != nil {
 				return err
 			}
 		}
