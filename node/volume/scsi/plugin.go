@@ -151,7 +151,8 @@ func (p *Plugin) Find(place volume.Place) (string, error) {
 			return "", err
 		}
 		for _, stage := range stages {
-			if block && exists(filepath.Join(stage, string(place.PodUID()))) || !block && mounted && same(stage, place.Dir) {
+			if block && exists(filepath.Join(stage, string(place.PodUID()))) ||
+				!block && mounted && same(stage, place.Dir) {
 				return filepath.Base(stage), nil
 			}
 		}
