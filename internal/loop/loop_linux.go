@@ -1,13 +1,17 @@
 package loop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // major is the major number of loop devices (Documentation/admin-guide/devices.txt of Linux).
@@ -36,7 +40,7 @@ func Of(path string) ([]string, error) {
 // that it makes, and attaches a loop device to that. Otherwise the device could go, and another one get its number,
 // which is all that containers have of it. kubelet does the same. It does nothing for what is no block device, and if
 // the kernel has no loop devices. It is idempotent.
-func Hold(device, path string) error {
+func Hold(ctx context.Context, device, path string) error {
 	var source, held unix.Stat_t
 	if err := unix.Stat(device, &source); err != nil {
 		return &os.PathError{Op: "stat", Path: device, Err: err}
@@ -49,7 +53,7 @@ func Hold(device, path string) error {
 	}
 	// After a reboot there is only the file.
 	if err := unix.Stat(path, &held); err != nil || held.Rdev != source.Rdev {
-		if err := errors.Join(Release(path), os.MkdirAll(filepath.Dir(path), 0o750)); err != nil {
+		if err := errors.Join(Release(ctx, path), os.MkdirAll(filepath.Dir(path), 0o750)); err != nil {
 			return err
 		}
 		file, err := os.OpenFile(path, os.O_CREATE, 0o750)
@@ -68,8 +72,19 @@ func Hold(device, path string) error {
 	return err
 }
 
-// Release undoes [Hold], and removes the path.
-func Release(path string) error {
+// Release undoes [Hold], and removes the path. Others open any loop device for a moment, as udev does, and the kernel
+// detaches it when the last of them has closed it: Release awaits that for five seconds, or returns EBUSY.
+func Release(ctx context.Context, path string) error {
+	var err error
+	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 5*time.Second, true,
+		func(context.Context) (bool, error) {
+			err = release(path)
+			return !errors.Is(err, unix.EBUSY), nil
+		})
+	return err
+}
+
+func release(path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return gone(err) // the usual case, without a look at all loop devices
 	}
@@ -78,7 +93,7 @@ func Release(path string) error {
 		return err
 	}
 	for _, device := range devices {
-		if err := Detach(device); err != nil {
+		if err := detachFrom(device, path); err != nil {
 			return err
 		}
 	}
@@ -91,6 +106,20 @@ func Release(path string) error {
 			return &os.PathError{Op: "unmount", Path: path, Err: err}
 		}
 	}
+}
+
+// detachFrom detaches the loop device if the path is still what it is attached to. Another process can have taken the
+// device meanwhile, but not while it is open here.
+func detachFrom(name, path string) error {
+	device, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	if devices, err := Of(path); err != nil || !slices.Contains(devices, name) {
+		return err
+	}
+	return Detach(name)
 }
 
 // gone is nil if err says that there is nothing.

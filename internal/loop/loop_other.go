@@ -2,8 +2,10 @@
 
 package loop
 
+import "context"
+
 // Hold does nothing: there are no loop devices.
-func Hold(string, string) error { return nil }
+func Hold(context.Context, string, string) error { return nil }
 
 // Release does nothing.
-func Release(string) error { return nil }
+func Release(context.Context, string) error { return nil }

@@ -364,7 +364,7 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 	if req.Block {
 		out.HostPath = req.Device
 		if err = p.linkDevice(req, call.target); err == nil {
-			err = loop.Hold(call.target, p.mapPath(req.Place))
+			err = loop.Hold(ctx, call.target, p.mapPath(req.Place))
 		}
 	}
 	return out, err
@@ -383,7 +383,7 @@ func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) err
 	}
 	if r.block {
 		// First: the driver cannot detach a device that is open.
-		if err := loop.Release(p.mapPath(req.Place)); err != nil {
+		if err := loop.Release(ctx, p.mapPath(req.Place)); err != nil {
 			return err
 		}
 	}

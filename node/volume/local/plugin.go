@@ -149,8 +149,8 @@ func (p *Plugin) Publish(ctx context.Context, req volume.PersistentRequest) (vol
 		if err := req.LinkDevice(req.Volume.Spec.Local.Path); err != nil {
 			return out, err
 		}
-		return out, p.calls.Do(ctx, req.Volume.Name, func(context.Context) error {
-			return loop.Hold(req.Volume.Spec.Local.Path, p.held(req.Place))
+		return out, p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error {
+			return loop.Hold(ctx, req.Volume.Spec.Local.Path, p.held(req.Place))
 		})
 	}
 	err := p.calls.Do(ctx, req.Volume.Name, func(ctx context.Context) error { return p.bind(ctx, req) })
@@ -175,9 +175,9 @@ func (p *Plugin) bind(ctx context.Context, req volume.PersistentRequest) error {
 }
 
 // Unpublish implements [volume.PersistentPlugin].
-func (p *Plugin) Unpublish(_ context.Context, req volume.UnpublishRequest) error {
+func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) error {
 	held := p.held(req.Place)
-	if err := loop.Release(held); err != nil {
+	if err := loop.Release(ctx, held); err != nil {
 		return err
 	}
 	_ = os.Remove(filepath.Dir(held)) // unless another pod has the device

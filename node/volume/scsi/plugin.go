@@ -254,7 +254,7 @@ func (p *Plugin) bindDevice(ctx context.Context, req volume.PersistentRequest, s
 	}
 	bound := filepath.Join(stage, string(req.PodUID()))
 	if !same(device, bound) {
-		if err := loop.Release(bound); err != nil {
+		if err := loop.Release(ctx, bound); err != nil {
 			return err
 		}
 		if err := os.WriteFile(bound, nil, 0o600); err != nil {
@@ -264,7 +264,7 @@ func (p *Plugin) bindDevice(ctx context.Context, req volume.PersistentRequest, s
 			return err
 		}
 	}
-	if err := loop.Hold(device, bound); err != nil {
+	if err := loop.Hold(ctx, device, bound); err != nil {
 		return err
 	}
 	return req.LinkDevice(bound)
@@ -280,13 +280,13 @@ func remove(path string) error {
 
 // Unpublish implements [volume.PersistentPlugin].
 func (p *Plugin) Unpublish(ctx context.Context, req volume.UnpublishRequest) error {
-	return p.calls.Do(ctx, req.Key, func(context.Context) error {
+	return p.calls.Do(ctx, req.Key, func(ctx context.Context) error {
 		stages, err := p.stages(true, req.Key)
 		if err != nil {
 			return err
 		}
 		for _, stage := range stages {
-			if err := loop.Release(filepath.Join(stage, string(req.PodUID()))); err != nil {
+			if err := loop.Release(ctx, filepath.Join(stage, string(req.PodUID()))); err != nil {
 				return err
 			}
 		}
