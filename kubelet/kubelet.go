@@ -190,11 +190,11 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	if has(Storage) {
-		var secrets scsi.Secrets // nil in an interface would not be nil
+		var targets scsi.Options
 		if withDrivers {
-			secrets = joins.Storage()
+			targets.Secret = joins.Storage().Secret
 		}
-		if err := addMounted(&opts, s, secrets, log); err != nil {
+		if err := addMounted(&opts, s, targets, log); err != nil {
 			return err
 		}
 	}

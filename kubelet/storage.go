@@ -40,8 +40,8 @@ func handleStorage(handlers map[string]plugins.Handler, p *csi.Plugin) {
 
 // addMounted adds the plugins of volumes that the node mounts by itself: those of NFS servers, and those on disks of
 // the node or of a network. One of the embedder with the name of such a plugin replaces it. The embedded runtime has
-// no mounts. secrets is nil without a cluster.
-func addMounted(opts *kubeletkit.Options, s *config.Settings, secrets scsi.Secrets, log logr.Logger) error {
+// no mounts.
+func addMounted(opts *kubeletkit.Options, s *config.Settings, iscsi scsi.Options, log logr.Logger) error {
 	if s.Embedded {
 		return nil
 	}
@@ -53,7 +53,8 @@ func addMounted(opts *kubeletkit.Options, s *config.Settings, secrets scsi.Secre
 	if err != nil {
 		return err
 	}
-	targets, err := scsi.NewISCSI(s.RootDir, scsi.Options{Secrets: secrets, Logger: log.WithName("iscsi")})
+	iscsi.Logger = log.WithName("iscsi")
+	targets, err := scsi.NewISCSI(s.RootDir, iscsi)
 	if err != nil {
 		return err
 	}

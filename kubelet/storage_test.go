@@ -26,7 +26,7 @@ func TestMountedVolumes(t *testing.T) {
 		s.RootDir = "/var/lib/kubelet"
 		opts := &kubeletkit.Options{}
 		opts.Volumes.Persistent = persistent
-		require.NoError(t, addMounted(opts, s, nil, logr.Discard()))
+		require.NoError(t, addMounted(opts, s, scsi.Options{}, logr.Discard()))
 		for _, p := range opts.Volumes.Persistent {
 			names = append(names, p.Name())
 		}

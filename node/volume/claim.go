@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/kubeletkit/kubeletkit/internal/mounting"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -240,7 +241,7 @@ func (b boundVolume) check(ctx context.Context) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("path %q does not exist", b.Path)
-	case err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
+	case err == nil && mounting.IsBlockDevice(info.Mode()):
 		err = fmt.Errorf("path %q is a block device: only a directory is supported on this node; mount the device, "+
 			"and use its mount point as the path", b.Path)
 	case err == nil && !info.IsDir():

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/mounting"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -119,7 +120,7 @@ func checkHostPath(ctx context.Context, path string, want v1.HostPathType) error
 	case v1.HostPathCharDev:
 		ok, kind = mode&fs.ModeCharDevice != 0, "character device"
 	case v1.HostPathBlockDev:
-		ok, kind = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0, "block device"
+		ok, kind = mounting.IsBlockDevice(mode), "block device"
 	default:
 		return fmt.Errorf("%s is an invalid volume type", want)
 	}

@@ -115,17 +115,25 @@ func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, 
 	case err != nil || !can: // a pod that has the volume needs no answer
 		return "", false, nil
 	}
-	wanted, admits := s.seLinux.mountLabel(req.Pod, name), s.seLinux.mounts(req.Volume)
-	if !own && admits {
+	wanted = s.seLinux.mountLabel(req.Pod, name)
+	if !own && s.seLinux.mounts(req.Volume) {
 		req.SELinuxLabel = wanted
-	}
-	users, err := s.usersOf(filepath.Dir(req.podDir()), key)
-	if err != nil {
-		return "", false, err
 	}
 	// As kubelet has it (getVolumePluginNameWithDriver).
 	plugin := strings.Replace(measuredName(p, p.Key(req.Volume)), p.Name()+":", p.Name()+"/", 1)
-	first := wanted != ""
+	err = s.labelAsOthers(p, plugin, key, wanted, own, req)
+	return wanted, err == nil, err
+}
+
+// labelAsOthers compares the label with those of the pods that use the volume. Unless the volume is mounted for the pod
+// already, own, it sets the label of the request to that of others.
+func (s *persistentVolumes) labelAsOthers(p PersistentPlugin, plugin, key, wanted string, own bool,
+	req *PersistentRequest) error {
+	users, err := s.usersOf(filepath.Dir(req.podDir()), key)
+	if err != nil {
+		return err
+	}
+	first, admits := wanted != "", s.seLinux.mounts(req.Volume)
 	for _, user := range users {
 		s.mu.Lock()
 		other, known := s.labels[user]
@@ -136,7 +144,7 @@ func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, 
 		}
 		mounted, found, err := p.SELinuxMountLabel(placeOfState(user))
 		if err != nil {
-			return "", false, err
+			return err
 		}
 		if !known {
 			other = mounted
@@ -145,8 +153,8 @@ func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, 
 			s.seLinux.measure.Emit(SELinuxConflict{Plugin: plugin, AccessMode: accessMode(req.Volume), Refused: admits})
 			if admits {
 				uid := Place{StateDir: user}.PodUID()
-				return "", false, &processError{fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q; the pod "+
-					"with the UID %s uses it", req.Volume.Name, other, wanted, uid)}
+				return &processError{fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q; the pod with the UID "+
+					"%s uses it", req.Volume.Name, other, wanted, uid)}
 			}
 		}
 		if found && !own {
@@ -156,7 +164,7 @@ func (s *persistentVolumes) label(ctx context.Context, p PersistentPlugin, key, 
 	if first {
 		s.seLinux.measure.Emit(SELinuxAdmitted{Plugin: plugin, AccessMode: accessMode(req.Volume)})
 	}
-	return wanted, true, nil
+	return nil
 }
 
 // accessMode returns the widest access mode of a volume, as kubelet's metrics have it.

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,7 +64,7 @@ func benchmarkCSI(b *testing.B, n int) {
 		return err
 	})
 
-	bare := bareCSI{csipb.NewNodeClient(conn), b.TempDir()}
+	bare := csidriver.Bare{NodeClient: csipb.NewNodeClient(conn), Dir: b.TempDir()}
 	pods := plane.Client.CoreV1().Pods("default")
 	create := func(ctx context.Context, name, claim string, spec ...Option) error {
 		source := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
@@ -94,10 +93,10 @@ func benchmarkCSI(b *testing.B, n int) {
 					if err := create(ctx, name, ""); err != nil {
 						return err
 					}
-					return bare.publish(ctx, fmt.Sprintf("bare-%d", i))
+					return bare.Publish(ctx, fmt.Sprintf("bare-%d", i))
 				}, add)
 			for i := range n {
-				if err := bare.unpublish(b.Context(), fmt.Sprintf("bare-%d", i)); err != nil {
+				if err := bare.Unpublish(b.Context(), fmt.Sprintf("bare-%d", i)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -151,40 +150,4 @@ func hang(b *testing.B, plane *ControlPlane, d *CSIDriver, n int, create func(i 
 			return err
 		})
 	}
-}
-
-// bareCSI is a client that makes the calls of a driver, and nothing else.
-type bareCSI struct {
-	csipb.NodeClient
-	dir string
-}
-
-func (c bareCSI) publish(ctx context.Context, volume string) error {
-	stage := filepath.Join(c.dir, volume)
-	if err := os.Mkdir(stage, 0o750); err != nil {
-		return err
-	}
-	access := &csipb.VolumeCapability{AccessMode: &csipb.VolumeCapability_AccessMode{
-		Mode: csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
-		AccessType: &csipb.VolumeCapability_Mount{Mount: &csipb.VolumeCapability_MountVolume{}}}
-	if _, err := c.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{VolumeId: volume, StagingTargetPath: stage,
-		VolumeCapability: access}); err != nil {
-		return err
-	}
-	_, err := c.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{VolumeId: volume, StagingTargetPath: stage,
-		TargetPath: stage + "-target", VolumeCapability: access})
-	return err
-}
-
-func (c bareCSI) unpublish(ctx context.Context, volume string) error {
-	stage := filepath.Join(c.dir, volume)
-	if _, err := c.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: volume,
-		TargetPath: stage + "-target"}); err != nil {
-		return err
-	}
-	if _, err := c.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: volume,
-		StagingTargetPath: stage}); err != nil {
-		return err
-	}
-	return os.Remove(stage)
 }

@@ -19,6 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeletkit/kubeletkit/internal/csidriver"
 	"github.com/kubeletkit/kubeletkit/internal/testpod"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/plugins"
@@ -198,7 +199,7 @@ func BenchmarkStart(b *testing.B) {
 	conn, err := grpc.NewClient("unix://"+x.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(b, err)
 	defer func() { require.NoError(b, conn.Close()) }()
-	client, stages := csipb.NewNodeClient(conn), b.TempDir()
+	client := csidriver.Bare{NodeClient: csipb.NewNodeClient(conn), Dir: b.TempDir()}
 
 	var own, bare time.Duration
 	for b.Loop() {
@@ -217,26 +218,11 @@ func BenchmarkStart(b *testing.B) {
 		for _, pod := range empty {
 			_, err := m.SetUp(b.Context(), pod, x.podDir(pod))
 			require.NoError(b, err)
-			stage := filepath.Join(stages, pod.Name)
-			target := stage + "-target"
-			require.NoError(b, os.Mkdir(stage, 0o750))
-			_, err = client.NodeStageVolume(b.Context(), &csipb.NodeStageVolumeRequest{VolumeId: pod.Name,
-				StagingTargetPath: stage})
-			require.NoError(b, err)
-			_, err = client.NodePublishVolume(b.Context(), &csipb.NodePublishVolumeRequest{VolumeId: pod.Name,
-				StagingTargetPath: stage, TargetPath: target})
-			require.NoError(b, err)
+			require.NoError(b, client.Publish(b.Context(), pod.Name))
 		}
 		bare += time.Since(began)
 		for _, pod := range empty {
-			stage := filepath.Join(stages, pod.Name)
-			_, err = client.NodeUnpublishVolume(b.Context(), &csipb.NodeUnpublishVolumeRequest{VolumeId: pod.Name,
-				TargetPath: stage + "-target"})
-			require.NoError(b, err)
-			_, err = client.NodeUnstageVolume(b.Context(), &csipb.NodeUnstageVolumeRequest{VolumeId: pod.Name,
-				StagingTargetPath: stage})
-			require.NoError(b, err)
-			require.NoError(b, os.Remove(stage))
+			require.NoError(b, client.Unpublish(b.Context(), pod.Name))
 			require.NoError(b, m.Remove(b.Context(), runtime.RefOf(pod), x.podDir(pod)))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/kubeletkit/kubeletkit/internal/mounting"
 	"github.com/kubeletkit/kubeletkit/internal/safefile"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/node/volume/csi/csinode"
@@ -150,7 +151,7 @@ func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 	if r.block {
 		// After a reboot, the target may be the empty file over which the driver had mounted the device.
 		info, err := os.Stat(place.Device)
-		if err != nil || info.Mode()&(fs.ModeDevice|fs.ModeCharDevice) != fs.ModeDevice {
+		if err != nil || !mounting.IsBlockDevice(info.Mode()) {
 			return nil, gone(err)
 		}
 		return &volume.Published{Volume: runtime.Volume{HostPath: place.Device}}, nil

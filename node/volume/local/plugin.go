@@ -61,7 +61,7 @@ func isDevice(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0, nil
+	return mounting.IsBlockDevice(info.Mode()), nil
 }
 
 // Name implements [volume.PersistentPlugin].

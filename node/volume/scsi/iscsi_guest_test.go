@@ -98,9 +98,9 @@ func TestGuestISCSI(t *testing.T) {
 	const name, password = "name-of-chap", "password-of-chap"
 	start := func(pvs ...*v1.PersistentVolume) *agent {
 		p, err := scsi.NewISCSI(root, scsi.Options{UnmountTimeout: 10 * time.Second,
-			Secrets: secrets{"default/chap": {"node.session.auth.username": []byte(name),
+			Secret: secretOf(map[string][]byte{"node.session.auth.username": []byte(name),
 				"node.session.auth.password": []byte(password), "discovery.sendtargets.auth.username": []byte(name),
-				"discovery.sendtargets.auth.password": []byte(password)}}})
+				"discovery.sendtargets.auth.password": []byte(password)})})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.Eventually(t, p.Idle, within, time.Second) })
 		return newAgent(t, root, p, pvs...)

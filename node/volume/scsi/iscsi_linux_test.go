@@ -393,8 +393,8 @@ func TestISCSIInitiatorAndCHAP(t *testing.T) {
 	pv.Spec.ISCSI.InitiatorName = ptr.To("iqn.2026-01.io.test:i")
 	pv.Spec.ISCSI.DiscoveryCHAPAuth, pv.Spec.ISCSI.SessionCHAPAuth = true, true
 	pv.Spec.ISCSI.SecretRef = &v1.SecretReference{Name: "chap"}
-	a := newAgent(t, root, m.plugin(root, scsi.Options{Secrets: secrets{"default/chap": {
-		"node.session.auth.username": []byte("me"), "node.session.auth.password": []byte("pass")}}}), pv)
+	a := newAgent(t, root, m.plugin(root, scsi.Options{Secret: secretOf(map[string][]byte{
+		"node.session.auth.username": []byte("me"), "node.session.auth.password": []byte("pass")})}), pv)
 	a.mustSetUp("web", pv)
 	calls := m.take()
 	const iface = "iscsiadm -m iface -I 10.0.0.1:3260:pv-1 -o "
@@ -414,8 +414,8 @@ func TestISCSIInitiatorAndCHAP(t *testing.T) {
 		}
 		return m.run(ctx, program, args...)
 	}
-	p, err := scsi.NewISCSI(root, scsi.WithMachine(scsi.Options{Secrets: secrets{"default/chap": {
-		"node.session.auth.password": []byte("pass")}}}, failing, m.root))
+	p, err := scsi.NewISCSI(root, scsi.WithMachine(scsi.Options{Secret: secretOf(map[string][]byte{
+		"node.session.auth.password": []byte("pass")})}, failing, m.root))
 	require.NoError(t, err)
 	a = newAgent(t, root, p, pv)
 	_, err = a.setUp(t.Context(), "web", pv)

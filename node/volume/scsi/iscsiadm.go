@@ -176,10 +176,10 @@ func (t *iscsi) secret(ctx context.Context, pod *v1.Pod, source *v1.ISCSIPersist
 	if namespace == "" {
 		namespace = pod.Namespace
 	}
-	if t.opts.Secrets == nil {
+	if t.opts.Secret == nil {
 		return nil, errors.New("a secret for CHAP needs a node of a cluster")
 	}
-	secret, err := t.opts.Secrets.Secret(ctx, namespace, ref.Name)
+	secret, err := t.opts.Secret(ctx, namespace, ref.Name)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get secret %s/%s error: %w", namespace, ref.Name, err)
 	}

@@ -2,6 +2,7 @@ package scsi_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -37,11 +38,14 @@ func (c claims) PersistentVolume(_ context.Context, name string) (*v1.Persistent
 	return pv, nil
 }
 
-// secrets are those of a cluster, by namespace and name.
-type secrets map[string]map[string][]byte
-
-func (s secrets) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	return &v1.Secret{Data: s[namespace+"/"+name]}, nil
+// secretOf has the data for the secret default/chap.
+func secretOf(data map[string][]byte) func(context.Context, string, string) (*v1.Secret, error) {
+	return func(_ context.Context, namespace, name string) (*v1.Secret, error) {
+		if namespace != "default" || name != "chap" {
+			return nil, fmt.Errorf("no secret %s/%s", namespace, name)
+		}
+		return &v1.Secret{Data: data}, nil
+	}
 }
 
 // agent is one with pods in a directory.

@@ -53,8 +53,8 @@ const maxRecord = 1 << 20
 
 // Options are the settings of a [Plugin]. The zero value is valid.
 type Options struct {
-	// Secrets has the secrets for CHAP. If nil, volumes that need one fail.
-	Secrets Secrets
+	// Secret returns a secret for CHAP. If nil, volumes that need one fail.
+	Secret func(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	// UnmountTimeout is how long an unmount waits for a disk that does not answer. Default: [DefaultUnmountTimeout].
 	UnmountTimeout time.Duration
 	// Logger receives disks that do not answer and devices that cannot be removed. Default: none.
@@ -63,11 +63,6 @@ type Options struct {
 	// run runs a program, and root has the directories /sys, /dev and /proc, for tests.
 	run  mounting.Run
 	root string
-}
-
-// Secrets returns secrets of the cluster.
-type Secrets interface {
-	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
 // Plugin sets up volumes of one type. Make one with [NewISCSI] or [NewFC]. It is safe for concurrent use.
@@ -178,7 +173,7 @@ func same(a, b string) bool {
 // Published implements [volume.PersistentPlugin].
 func (p *Plugin) Published(place volume.Place) (*volume.Published, error) {
 	info, err := os.Stat(place.Device)
-	if err == nil && info.Mode()&(fs.ModeDevice|fs.ModeCharDevice) == fs.ModeDevice {
+	if err == nil && mounting.IsBlockDevice(info.Mode()) {
 		return &volume.Published{Volume: runtime.Volume{HostPath: place.Device}}, nil
 	}
 	ready, err := p.PersistentBase.Published(place)
