@@ -166,7 +166,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 	}
 	changed := func(pod runtime.PodRef) { k.display.Changed(pod) }
 	if k.opts.process.onNew != nil { // the process is that of the kubelet
-		memory := newReleaser(releaseMemory)
+		memory := newReleaser(kubeletkit.ReleaseMemory)
 		k.closers = append(k.closers, func() error { memory.stop(); return nil })
 		changed = func(pod runtime.PodRef) { memory.noted(); k.display.Changed(pod) }
 	}

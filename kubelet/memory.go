@@ -3,7 +3,6 @@ package kubelet
 import (
 	"os"
 	"runtime/debug"
-	gometrics "runtime/metrics"
 	"time"
 )
 
@@ -16,13 +15,8 @@ func saveMemory() {
 	}
 }
 
-const (
-	// restAfter is the time without an event after which a rush is over.
-	restAfter = 10 * time.Second
-	// worthReleasing is the number of bytes for which a collection, of about 5 ms of CPU time
-	// with 300 pods, is worth its cost.
-	worthReleasing = 2 << 20
-)
+// restAfter is the time without an event after which a rush is over.
+const restAfter = 10 * time.Second
 
 // releaser gives memory back to the system after a rush. The start of many pods leaves behind
 // garbage and free pages; Go's runtime keeps a part of these for good, which an agent at rest
@@ -42,17 +36,3 @@ func (r *releaser) noted() { r.timer.Reset(restAfter) }
 
 // stop prevents further releases. One may still run.
 func (r *releaser) stop() { r.timer.Stop() }
-
-// releaseMemory returns free memory and garbage to the system if there is enough of both.
-func releaseMemory() {
-	samples := []gometrics.Sample{
-		{Name: "/memory/classes/heap/free:bytes"}, // neither used nor returned
-		{Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/gc/heap/live:bytes"}, // of objects, by the last collection
-	}
-	gometrics.Read(samples)
-	free, objects, live := samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()
-	if free+objects >= live+worthReleasing {
-		debug.FreeOSMemory()
-	}
-}

@@ -24,3 +24,6 @@ func FileLabel() string { return "" }
 
 // MayMount reports whether this process may mount file systems on disks and of servers.
 func MayMount() bool { return false }
+
+// ReleaseProgram does nothing.
+func ReleaseProgram() {}

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,17 +21,19 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// BenchmarkCSI creates n pods through the API at once, bound to the node, and deletes them when all run, on one agent
-// in turns:
+// BenchmarkCSI creates n pods through the API at once, bound to the node, and deletes them when all run. Each turn has
+// an agent and a driver of its own. A contestant is an agent, with the kind of its pods as ending:
 //
-//   - "csi": each pod has a volume of its own of a driver, which stages and publishes.
-//   - "bare": each has an emptyDir, and a client that knows nothing else makes the calls of the driver for each.
-//   - "empty": each has an emptyDir.
-//   - "hung": each has an emptyDir, beside 10 pods with volumes of a driver that does not answer.
+//   - "-csi": each pod has a volume of its own of a driver, which stages and publishes.
+//   - "-bare": each has an emptyDir, and a client that knows nothing else makes the calls of the driver for each.
+//   - "-empty": each has an emptyDir.
+//   - "-hung": each has an emptyDir, beside 10 pods with volumes of a driver that does not answer.
 //
-// "ratio" is that to "bare" by the time until all run, "s"; "p99-ms" is from the creation of a pod until it is Running.
+// "ratio" is that to "-bare" of minikubelet by the time until all run, "s"; "p99-ms" is from the creation of a pod until
+// it is Running. KUBELETKIT_E2E_KINDS selects kinds, as in "csi,bare". The requests of a turn to the API server, for a
+// pod, are printed.
 //
-//	KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench 'CSI$' -benchtime 5x -timeout 60m
+//	KUBELET_BIN=… KUBELETKIT_E2E_PODS=100 go test -run '^$' -bench 'CSI$' -benchtime 5x -timeout 60m
 func BenchmarkCSI(b *testing.B) {
 	forEachSize(b, "100", benchmarkCSI)
 }
@@ -37,34 +42,18 @@ func benchmarkCSI(b *testing.B, n int) {
 	const name, hung = "bench.example.com", 10
 	c := benchCluster(b)
 	plane := NewControlPlane(b, c.Net)
-	agent := launch(b, c, AgentOptions{Kubeconfig: plane.NodeKubeconfig(b, NodeName)}, n+hung)
-	awaitNode(b, plane)
+	kubeconfig := plane.NodeKubeconfig(b, NodeName)
 	plane.Apply(b, fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\n"+
 		"spec: {attachRequired: false, fsGroupPolicy: File}\n", name))
-	flags := []string{"-name", name, "-node-id", NodeName, "-controller-capabilities=", "-registry",
-		filepath.Join(agent.Root, "plugins_registry")}
+	flags := []string{"-name", name, "-node-id", NodeName, "-controller-capabilities=", "-registry"}
+	var volumes []string
 	var objects strings.Builder
 	for i := range n + hung {
-		flags = append(flags, fmt.Sprintf("-volume=csi-%d=1073741824", i), fmt.Sprintf("-volume=bare-%d=1073741824", i))
+		volumes = append(volumes, fmt.Sprintf("-volume=csi-%d=1073741824", i), fmt.Sprintf("-volume=bare-%d=1073741824", i))
 		objects.WriteString(csiVolume("default", fmt.Sprintf("csi-%d", i), name, fmt.Sprintf("csi-%d", i),
 			"ReadWriteOnce", "volumeMode: Filesystem") + "---\n")
 	}
 	plane.Apply(b, objects.String())
-	d := StartCSIDriver(b, c.Net, filepath.Join(c.Dir, name), flags...)
-	conn, err := grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	Eventually(b, time.Minute, "driver in the CSINode object", func() error {
-		object, err := plane.Client.StorageV1().CSINodes().Get(b.Context(), NodeName, metav1.GetOptions{})
-		if err == nil && len(object.Spec.Drivers) == 0 {
-			err = fmt.Errorf("no driver")
-		}
-		return err
-	})
-
-	bare := csidriver.Bare{NodeClient: csipb.NewNodeClient(conn), Dir: b.TempDir()}
 	pods := plane.Client.CoreV1().Pods("default")
 	create := func(ctx context.Context, name, claim string, spec ...Option) error {
 		source := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
@@ -78,47 +67,94 @@ func benchmarkCSI(b *testing.B, n int) {
 		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		return err
 	}
+
+	var list []contestant
+	kinds := strings.Split(cmp.Or(os.Getenv("KUBELETKIT_E2E_KINDS"), "csi,bare,empty,hung"), ",")
+	for _, who := range contestants(b, minikubelet, baseline, kubelet) {
+		for _, kind := range kinds {
+			list = append(list, contestant{who.name + "-" + kind, who.options})
+		}
+	}
 	took, round := samples{}, 0
 	measure := func(who contestant, add func(unit string, value float64)) {
 		round++
-		switch who.name {
+		who.options.Kubeconfig = kubeconfig
+		agent := launch(b, c, who.options, n+hung)
+		awaitNode(b, plane)
+		d := StartCSIDriver(b, c.Net, filepath.Join(c.Dir, fmt.Sprintf("driver-%d", round)),
+			slices.Concat(flags, []string{filepath.Join(agent.Root, "plugins_registry")}, volumes)...)
+		awaitCSINode(b, plane)
+		before := plane.Audited(b)
+		prefix, end := fmt.Sprintf("%s-%d", who.name, round), func() {}
+		switch _, kind, _ := strings.Cut(who.name, "-"); kind {
 		case "csi":
-			measureLives(b, c, plane, agent, fmt.Sprintf("csi-%d", round), n,
-				func(ctx context.Context, name string, i int) error {
-					return create(ctx, name, fmt.Sprintf("csi-%d", i))
-				}, add)
+			measureLives(b, c, plane, agent, prefix, n, func(ctx context.Context, name string, i int) error {
+				return create(ctx, name, fmt.Sprintf("csi-%d", i))
+			}, add)
 		case "bare":
-			measureLives(b, c, plane, agent, fmt.Sprintf("bare-%d", round), n,
-				func(ctx context.Context, name string, i int) error {
+			measureBare(b, d, n, func(bare csidriver.Bare) {
+				measureLives(b, c, plane, agent, prefix, n, func(ctx context.Context, name string, i int) error {
 					if err := create(ctx, name, ""); err != nil {
 						return err
 					}
 					return bare.Publish(ctx, fmt.Sprintf("bare-%d", i))
 				}, add)
-			for i := range n {
-				if err := bare.Unpublish(b.Context(), fmt.Sprintf("bare-%d", i)); err != nil {
-					b.Fatal(err)
-				}
-			}
+			})
 		default:
-			if who.name == "hung" {
-				defer hang(b, plane, d, hung, func(i int) error {
+			if kind == "hung" {
+				end = hang(b, plane, d, hung, func(i int) error {
 					return create(b.Context(), fmt.Sprintf("hung-%d-%d", round, i), fmt.Sprintf("csi-%d", n+i), func(pod *v1.Pod) {
 						pod.Labels = map[string]string{"hung": ""}
 					})
-				})()
+				})
 			}
-			measureLives(b, c, plane, agent, fmt.Sprintf("empty-%d", round), n,
+			measureLives(b, c, plane, agent, prefix, n,
 				func(ctx context.Context, name string, _ int) error { return create(ctx, name, "") }, add)
 		}
+		for call, count := range plane.Audited(b) {
+			if count -= before[call]; 10*count > n {
+				fmt.Printf("%s: %.2f of %s\n", who.name, float64(count)/float64(n), call)
+			}
+		}
+		end()
 		awaitRemoved(b, c)
+		d.Stop(b)
+		retire(b, c, plane, agent)
 	}
-	list := []contestant{{name: "csi"}, {name: "bare"}, {name: "empty"}, {name: "hung"}}
-	measure(list[2], func(string, float64) {}) // it makes the bridge and fills the caches
+	measure(list[0], func(string, float64) {}) // it makes the bridge and fills the caches
 	takeTurns(b, list, func(who contestant) {
 		measure(who, func(unit string, value float64) { took.add(who.name, unit, value) })
 	})
-	took.report(b, list, "s", "bare", took.spread("s"))
+	took.report(b, list, "s", minikubelet+"-bare", took.spread("s"))
+}
+
+// awaitCSINode waits until the node has a driver.
+func awaitCSINode(b *testing.B, plane *ControlPlane) {
+	b.Helper()
+	Eventually(b, time.Minute, "driver in the CSINode object", func() error {
+		object, err := plane.Client.StorageV1().CSINodes().Get(b.Context(), NodeName, metav1.GetOptions{})
+		if err == nil && len(object.Spec.Drivers) == 0 {
+			err = fmt.Errorf("no driver")
+		}
+		return err
+	})
+}
+
+// measureBare calls f with a client that makes the calls of the driver, and unpublishes the n volumes after it.
+func measureBare(b *testing.B, d *CSIDriver, n int, f func(csidriver.Bare)) {
+	b.Helper()
+	conn, err := grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	bare := csidriver.Bare{NodeClient: csipb.NewNodeClient(conn), Dir: b.TempDir()}
+	f(bare)
+	for i := range n {
+		if err := bare.Unpublish(b.Context(), fmt.Sprintf("bare-%d", i)); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // hang has n pods wait for the driver. The function that it returns removes them.
