@@ -97,6 +97,9 @@ type boundVolume struct {
 	Plugin string               `json:"plugin,omitempty"`
 	Volume *v1.PersistentVolume `json:"volume,omitempty"`
 	Block  bool                 `json:"block,omitempty"`
+
+	// claim is what the volume was found by, nil if it was remembered.
+	claim *v1.PersistentVolumeClaim
 }
 
 // maxStateFile is the limit for a file of the state of a volume, in bytes. Paths have up to 4 KiB
@@ -185,7 +188,7 @@ func (p Claim) setUpByPlugin(ctx context.Context, req SetUpRequest, bound boundV
 	ready, err := p.persistent.setUp(ctx, plugin, persistent, req.Volume.Name)
 	if err == nil {
 		held := bound.Volume.Spec.Capacity[v1.ResourceStorage]
-		if size := p.expand(ctx, plugin, persistent); size.Cmp(held) > 0 {
+		if size := p.expand(ctx, plugin, persistent, bound.claim); size.Cmp(held) > 0 {
 			bound.Volume = withCapacity(bound.Volume, size)
 			// If it fails, a volume of several nodes is expanded again, which does nothing.
 			_ = bound.write(file, p.before)
@@ -300,6 +303,7 @@ func (p Claim) process(ctx context.Context, pod *v1.Pod, v *v1.Volume) (boundVol
 	if err != nil {
 		return fail(fmt.Errorf("failed to fetch PVC from API server: %w", err))
 	}
+	bound.claim = claim
 	if err := checkClaim(claim); err != nil {
 		return fail(err)
 	}

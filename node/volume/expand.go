@@ -37,13 +37,15 @@ const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 
 // expansion is what is to be done for a volume of which the storage was expanded.
 type expansion struct {
-	// size is the new size; zero: nothing is to be done.
+	// size is the new size.
 	size resource.Quantity
 	// mark means that the claim is to be marked before it, and if it fails.
 	mark bool
 	// complete means that the claim gets the size after it.
 	complete bool
 }
+
+func (e expansion) isNothing() bool { return e.size.IsZero() }
 
 // expansionOf returns what is to be done for a volume that has the size on this node (kubelet: NodeExpander). The
 // controller marks a claim after it has expanded the storage. A volume of several nodes is expanded on each.
@@ -141,12 +143,17 @@ func failed(claim *v1.PersistentVolumeClaim, size resource.Quantity, err error,
 	return out
 }
 
-// expand expands a published volume if its claim says so. It returns the size that the volume has afterwards, which is
-// held unless it was expanded. What fails is an event, and is tried again in a later sync; the pod starts all the same.
-func (p Claim) expand(ctx context.Context, plugin PersistentPlugin, req PersistentRequest) (size resource.Quantity) {
+// expand expands a published volume if its claim says so. The claim is nil unless it was read in this sync, before the
+// volume was published. It returns the size that the volume has afterwards, which is held unless it was expanded. What
+// fails is an event, and is tried again in a later sync; the pod starts all the same.
+func (p Claim) expand(ctx context.Context, plugin PersistentPlugin, req PersistentRequest,
+	claim *v1.PersistentVolumeClaim) (size resource.Quantity) {
 	held := req.Volume.Spec.Capacity[v1.ResourceStorage]
 	ref := req.Volume.Spec.ClaimRef
 	if p.Claims == nil || ref == nil || !p.persistent.expandDue(req.StateDir) {
+		return held
+	}
+	if claim != nil && expansionOf(claim, held).isNothing() {
 		return held
 	}
 	claim, err := p.Claims.Claim(ctx, ref.Namespace, ref.Name)
@@ -154,7 +161,7 @@ func (p Claim) expand(ctx context.Context, plugin PersistentPlugin, req Persiste
 		return held
 	}
 	todo := expansionOf(claim, held)
-	if todo.size.IsZero() {
+	if todo.isNothing() {
 		return held
 	}
 	if req.ReadOnly {

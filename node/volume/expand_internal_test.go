@@ -24,6 +24,7 @@ type sized struct {
 	PersistentBase
 	claim *v1.PersistentVolumeClaim
 	sizes []string // that it was expanded to
+	reads int      // of the claim
 	err   error
 }
 
@@ -41,6 +42,7 @@ func (s *sized) Expand(_ context.Context, req PersistentRequest) error {
 }
 
 func (s *sized) Claim(context.Context, string, string) (*v1.PersistentVolumeClaim, error) {
+	s.reads++
 	return s.claim, nil
 }
 
@@ -144,6 +146,7 @@ func TestExpand(t *testing.T) {
 				}
 				setUp()
 				assert.Empty(t, plugin.sizes)
+				assert.Equal(t, 1, plugin.reads, "once for a start")
 				plugin.claim = claimOf("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending)
 				plugin.claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{
 					{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
