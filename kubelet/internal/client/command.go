@@ -69,7 +69,7 @@ func newRoot(e Env) *cobra.Command {
 	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), eventsCommand(e),
 		inspectCommand(e), topCommand(e), validateCommand(e))
 	root.AddCommand(logsCommand(e), execCommand(e), attachCommand(e), portForwardCommand(e), cpCommand(e))
-	root.AddCommand(agentCommand(e), imagesCommand(e), gcCommand(e), stopCommand(e))
+	root.AddCommand(agentCommand(e), statusCommand(e), imagesCommand(e), gcCommand(e), stopCommand(e))
 	root.AddCommand(e.More...)
 	root.AddCommand(versionCommand(e), manCommand(e))
 	root.SetOut(e.Out)
@@ -235,7 +235,8 @@ func unknown(parent *cobra.Command, name string) error {
 	return &config.UsageError{Err: errors.New(text)}
 }
 
-// ExitCode is the error of an exec whose command ended with another code than 0.
+// ExitCode is the error of an exec whose command ended with another code than 0, and of a status that has printed what
+// is wrong.
 type ExitCode int
 
 func (e ExitCode) Error() string {

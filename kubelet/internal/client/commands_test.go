@@ -46,6 +46,7 @@ func (n *node) Healthy() error                       { return nil }
 func (*node) Problems() []control.Problem            { return nil }
 func (n *node) Holdings() []control.Holding          { return n.held }
 func (n *node) NodeName() string                     { return "n1" }
+func (*node) Status() control.Status                 { return control.Status{NodeName: "n1"} }
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
 func (n *node) AllEvents() []runtime.Event           { return append(n.events["u1"], n.events["later"]...) }

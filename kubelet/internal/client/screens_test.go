@@ -144,12 +144,6 @@ func TestScreensOfLists(t *testing.T) {
 	failures := []history.Entry{{Record: refused, Seq: 1, Count: 4, First: podtest.Ago(time.Hour).Time,
 		Last: podtest.Ago(9 * time.Second).Time}}
 
-	root := answering(t, map[string]any{
-		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures,
-		control.HistoryPath: control.Histories{NodeName: "N1"},
-		"/pods":             v1.PodList{Items: []v1.Pod{*dns, *web, *failed}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
-		control.ImagesPath: gc.ImagePreview{Input: gc.ImageInput{Images: []gc.Image{pause, app}, Now: podtest.Noon}},
-	})
 	var broken []control.Problem
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		broken = append(broken, control.Problem{Path: "/m/" + name + ".yaml", Error: "yaml: line 1:\n did not find " +
@@ -157,12 +151,22 @@ func TestScreensOfLists(t *testing.T) {
 	}
 	broken[1].Pod, broken[1].Error = "team-a/bad-n1", "pod team-a/bad-n1 is invalid: spec.containers[0].image: "+
 		"Required value"
+	root := answering(t, map[string]any{
+		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures,
+		control.HistoryPath: control.Histories{NodeName: "N1"}, control.ProblemsPath: broken[:1],
+		control.StatusPath: control.Status{NodeName: "n1", Version: "minikubelet v1", PID: 7, Unhealthy: "no round for\n5m",
+			NotReady: "the network is not ready", Pressure: []v1.NodeConditionType{v1.NodeDiskPressure, v1.NodePIDPressure},
+			Sources: []control.SourceStatus{{Name: "api"}, {Name: "file", Delivered: true, Pods: 3, Rejected: 1}}},
+		"/pods": v1.PodList{Items: []v1.Pod{*dns, *web, *failed}}, "/stats/summary": summary, control.HistoryPath + "u1": past,
+		control.ImagesPath: gc.ImagePreview{Input: gc.ImageInput{Images: []gc.Image{pause, app}, Now: podtest.Noon}},
+	})
 	bad := answering(t, map[string]any{
 		"/pods": v1.PodList{Items: []v1.Pod{*web}}, control.ProblemsPath: broken, control.HistoryPath: control.Histories{NodeName: "N1"}, control.GonePath: []recent.Gone{},
 		control.EventsPath + "u1": events[:1], control.HistoryPath + "u1": past,
 	})
 	none := answering(t, map[string]any{"/pods": v1.PodList{}, "/stats/summary": statsv1alpha1.Summary{},
-		control.ImagesPath: gc.ImagePreview{}})
+		control.ImagesPath: gc.ImagePreview{}, control.ProblemsPath: []control.Problem{},
+		control.StatusPath: control.Status{NodeName: "n1", Version: "minikubelet v1", PID: 7, Runtime: "containerd v2.1.4"}})
 	for _, width := range []int{60, 80, 120} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			screenOf(t, fmt.Sprintf("width-%d", width), root, width, "pods", "describe api", "history api",
@@ -182,7 +186,8 @@ func TestScreensOfLists(t *testing.T) {
 		"top":     {"top", "top -o wide", "top --containers", "top -o name", "top -o json", "top -o yaml", "top node", "top node -o wide", "top node -o name", "top node -o json"},
 		"history": {"history u1", "history u1 --since 30s", "history u1 --since 1s", "history u1 --since=-1s", "history u1 -o wide", "history u1 -o json", "history u1 -o yaml", "history u1 -o name", "history -f u1 -o yaml"},
 		"broken":  {"pods", "pods -o name", "describe a", "describe /m/a.yaml", "describe -n team-a bad", "describe web", "history a", "history a -o json", "describe nothing"},
-		"none":    {"pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
+		"status":  {"status", "status -o yaml", "status -o wide", "status x"},
+		"none":    {"status", "pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := root

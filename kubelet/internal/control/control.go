@@ -145,6 +145,8 @@ type Node interface {
 	History() history.Store
 	// NodeName returns the name of the node.
 	NodeName() string
+	// Status returns the state of the agent and of its node.
+	Status() Status
 	// Ending returns the pods that are to end and have not ended, as "namespace/name". An error of
 	// the last attempt follows in parentheses.
 	Ending(ctx context.Context) []string
@@ -168,6 +170,7 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 		}
 	}
 	mux.HandleFunc("GET "+GonePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Gone()) })
+	mux.HandleFunc("GET "+StatusPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Status()) })
 	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
 	mux.HandleFunc("GET "+ResourcesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Holdings()) })
 	mux.HandleFunc("GET "+EventsPath+"{$}",

@@ -36,6 +36,7 @@ func (node) Holdings() []control.Holding {
 	return []control.Holding{{Pod: "web", Resource: "cpu", Held: "2-3"}}
 }
 func (node) NodeName() string                { return "n1" }
+func (node) Status() control.Status          { return control.Status{NodeName: "n1"} }
 func (node) Pods() []*v1.Pod                 { return nil }
 func (node) Terminating() []*v1.Pod          { return nil }
 func (node) Ending(context.Context) []string { return []string{"default/web"} }

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -39,6 +40,9 @@ type Node struct {
 	Broken *Problems
 	// Manifests is the path of the manifests, "" if there is none.
 	Manifests string
+	// Components are those of the agent, and Version is that of the program.
+	Components []lifecycle.Component
+	Version    string
 	// Root is the root directory.
 	Root string
 	// Held has what containers hold.

@@ -1,0 +1,57 @@
+package local
+
+import (
+	"os"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
+	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
+)
+
+// Status implements [control.Node].
+func (n Node) Status() control.Status {
+	s := control.Status{NodeName: n.NodeName(), Version: n.Version, PID: os.Getpid(),
+		Unhealthy: textOf(n.Healthy()), NotReady: textOf(n.RuntimeReady()),
+		Pressure: underPressure(n.Components), Sources: []control.SourceStatus{}}
+	if rt, ok := runtime.Optional[runtime.FeatureReporter](n.Parts().Runtime); ok {
+		s.Runtime = strings.TrimSpace(rt.Features().Name + " " + rt.Features().Version)
+	}
+	pods := map[string]int{}
+	for _, pod := range n.Parts().PodManager.Pods() {
+		pods[pod.Annotations[podspec.AnnotationConfigSource]]++
+	}
+	for _, source := range n.Sources() {
+		s.Sources = append(s.Sources, control.SourceStatus{Name: source.Name, Delivered: source.Seen,
+			Pods: pods[source.Name], Rejected: len(source.Rejected)})
+	}
+	return s
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// underPressure returns the conditions that a component reports.
+func underPressure(components []lifecycle.Component) []v1.NodeConditionType {
+	under := []v1.NodeConditionType{}
+	for _, condition := range eviction.ConditionTypes() {
+		for _, c := range components {
+			p, ok := c.(interface {
+				UnderPressure(c v1.NodeConditionType) bool
+			})
+			if ok && p.UnderPressure(condition) {
+				under = append(under, condition)
+				break
+			}
+		}
+	}
+	return under
+}
