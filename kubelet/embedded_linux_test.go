@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,8 +46,13 @@ func TestEmbeddedRuntime(t *testing.T) {
 		if err := client.Run(t.Context(), args, client.Env{Out: &out, Err: &strings.Builder{},
 			StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 				return stopPods(ctx, rootDir, endpoint, &out)
+			},
+			Left: func(ctx context.Context, rootDir, endpoint string) (http.Handler, string, error) {
+				handler, text, err := left(ctx, config.Program{}, rootDir, endpoint)
+				out.WriteString(text)
+				return handler, text, err
 			}}); err != nil {
-			return err.Error()
+			return out.String() + err.Error()
 		}
 		return out.String()
 	}
@@ -74,6 +80,15 @@ func TestEmbeddedRuntime(t *testing.T) {
 		return strings.HasPrefix(command("logs", "shared-volume"), "written before anything else ran\n")
 	})
 	stop()
+
+	const goOn = "3 processes of 2 pods go on running; the next agent takes over. To end them: minikubelet stop"
+	for args, part := range map[string]string{"pods": "default     shared-volume-node   2/2     Running",
+		"describe hello": "Running: 1 of 1 containers are ready", "history hello": "Container hello runs",
+		"logs hello": "hello from hello-node at ", "inspect hello": `"uid"`} {
+		text := command(strings.Fields(args)...)
+		assert.Contains(t, text, goOn)
+		assert.Contains(t, text, part)
+	}
 
 	// Another agent takes the pods over.
 	first := func() string { out, _, _ := strings.Cut(command("logs", "hello"), "\n"); return out }

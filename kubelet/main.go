@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -110,6 +111,9 @@ func execute(ctx context.Context, opts Options, args []string, in io.Reader, out
 		StopPods: func(ctx context.Context, rootDir, endpoint string) error {
 			return stopPods(ctx, rootDir, endpoint, out)
 		},
+		Left: func(ctx context.Context, rootDir, endpoint string) (http.Handler, string, error) {
+			return left(ctx, opts.program(), rootDir, endpoint)
+		},
 		More:     []*cobra.Command{checkCommand(opts.program(), out), ui.Command(opts.program(), out)},
 		Commands: opts.Commands,
 	})
@@ -161,9 +165,9 @@ func (o *Options) logger(s *config.Settings) (log logr.Logger, display *terminal
 	return logr.FromSlogHandler(display.Handler()), display, true
 }
 
-// farewell returns a sentence about the containers that still run, "" if there are none.
-func farewell(r local.Running, s *config.Settings) string {
-	program := s.Program()
+// farewell returns a sentence about the containers that still run, "" if there are none. The endpoint is "" for the
+// embedded runtime.
+func farewell(r local.Running, program config.Program, rootDir, endpoint string) string {
 	if r.Containers == 0 || program.OwnRuntime {
 		return ""
 	}
@@ -173,11 +177,11 @@ func farewell(r local.Running, s *config.Settings) string {
 		}
 		return strconv.Itoa(n) + " " + many
 	}
-	command := program.String() + " stop --root-dir " + shellWord(s.RootDir)
+	command := program.String() + " stop --root-dir " + shellWord(rootDir)
 	what := count(r.Containers, "process", "processes")
-	if !s.Embedded {
+	if endpoint != "" {
 		what = count(r.Containers, "container", "containers")
-		command += " --container-runtime-endpoint " + shellWord(s.ContainerRuntimeEndpoint)
+		command += " --container-runtime-endpoint " + shellWord(endpoint)
 	}
 	verb := "go on running"
 	if r.Containers == 1 {

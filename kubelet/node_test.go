@@ -325,13 +325,12 @@ func TestStopWithoutAnAgent(t *testing.T) {
 }
 
 func TestFarewell(t *testing.T) {
-	s := &config.Settings{RootDir: "/var/lib/my agent", Embedded: true}
-	assert.Empty(t, farewell(local.Running{}, s))
+	const root = "/var/lib/my agent"
+	assert.Empty(t, farewell(local.Running{}, config.Program{}, root, ""))
 	assert.Equal(t, "1 process of 1 pod goes on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent'",
-		farewell(local.Running{Pods: 1, Containers: 1}, s))
-	s.ContainerRuntimeEndpoint, s.Embedded = "unix:///run/x.sock", false
+		farewell(local.Running{Pods: 1, Containers: 1}, config.Program{}, root, ""))
 	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
-		farewell(local.Running{Pods: 2, Containers: 3}, s))
+		farewell(local.Running{Pods: 2, Containers: 3}, config.Program{}, root, "unix:///run/x.sock"))
 }

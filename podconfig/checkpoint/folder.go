@@ -49,6 +49,8 @@ type folder struct {
 	aside string
 	// reader reads the directory. It has a time limit, since a user names the directory.
 	reader *safefile.Reader
+	// readOnly means that nothing is set aside or removed.
+	readOnly bool
 }
 
 // write writes a record atomically. The directory must exist. The record survives a
@@ -99,7 +101,9 @@ func (f folder) read(ctx context.Context, use func(name string, record []byte, w
 	for _, e := range entries {
 		path := filepath.Join(f.path, e.Name())
 		if strings.HasSuffix(e.Name(), unfinished) || strings.HasPrefix(e.Name(), scratch) {
-			_ = os.Remove(path)
+			if !f.readOnly {
+				_ = os.Remove(path)
+			}
 			continue
 		}
 		name, isRecord := strings.CutSuffix(e.Name(), suffix)
@@ -118,7 +122,7 @@ func (f folder) read(ctx context.Context, use func(name string, record []byte, w
 			// neither do the others have an answer
 			problem(path, false, err)
 			return nil
-		case errors.Is(err, errUnread), errors.Is(err, errLocked):
+		case errors.Is(err, errUnread), errors.Is(err, errLocked), err != nil && f.readOnly:
 			problem(path, false, err)
 		case errors.Is(err, errPlain):
 			problem(path, false, errors.Join(err, os.Remove(path)))

@@ -99,6 +99,30 @@ func (s *Dir) Load(ctx context.Context) []*v1.Pod {
 	return pods
 }
 
+// Read returns the pods of the records in the directory, sorted by namespace and name, with the annotations that they
+// were kept with. It is for programs that show what an agent has left: unlike [Dir.Load], it changes nothing on the
+// disk. It skips records that cannot be used; the error joins why.
+func Read(ctx context.Context, dir string) ([]*v1.Pod, error) {
+	s, err := New(dir, Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.pods.readOnly = true
+	var pods []*v1.Pod
+	var errs []error
+	err = s.pods.read(ctx, func(name string, record []byte, _ time.Time) error {
+		pod, err := s.podOf(name, record)
+		if err == nil {
+			pods = append(pods, pod)
+		}
+		return err
+	}, func(path string, _ bool, err error) { errs = append(errs, fmt.Errorf("checkpoint: %s: %w", path, err)) })
+	slices.SortFunc(pods, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return pods, errors.Join(append(errs, err)...)
+}
+
 // podOf returns the pod of a record. mu is held.
 func (s *Dir) podOf(name string, record []byte) (*v1.Pod, error) {
 	data, err := unpack(name, record, nil)

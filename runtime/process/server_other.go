@@ -2,7 +2,11 @@
 
 package process
 
-import "context"
+import (
+	"context"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
 
 // Server is a CRI server whose containers are host processes. It needs Linux.
 type Server struct{}
@@ -24,6 +28,9 @@ func (*Server) LimitsPods() bool { return false }
 
 // Done returns nil on this operating system.
 func (*Server) Done() <-chan struct{} { return nil }
+
+// ReadPods returns [ErrNotSupported] on this operating system.
+func ReadPods(string) ([]*runtime.PodStatus, error) { return nil, ErrNotSupported }
 
 // CleanUp returns [ErrNotSupported] on this operating system.
 func CleanUp(context.Context, Options) (int, error) { return 0, ErrNotSupported }

@@ -27,6 +27,8 @@ type client struct {
 	*control.Client
 	rootDir, socket string
 	now             func() time.Time
+	// left has the client answer from what the agent has left, and reports whether it does; nil: it never does.
+	left func(ctx context.Context, noAgent error) bool
 }
 
 func newClient(rootDir string) *client {
@@ -37,6 +39,10 @@ func newClient(rootDir string) *client {
 // do makes a request, see [control.Client.Do]. An answer other than 200 is an error with the text of the answer.
 func (c *client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
 	resp, err := c.Do(ctx, method, path, query)
+	if err != nil && c.left != nil && c.left(ctx, err) {
+		c.left = nil // only by commands that make one request after the other
+		return c.do(ctx, method, path, query)
+	}
 	if answer := (*control.AnswerError)(nil); errors.As(err, &answer) {
 		return nil, fmt.Errorf("error from the agent: %w", answer)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,10 @@ type Env struct {
 	// stop with the directory of that agent, and with the endpoint of its container
 	// runtime or "" if that is the embedded one.
 	StopPods func(ctx context.Context, rootDir, endpoint string) error
+	// Left returns a handler that answers GET requests from what an agent that does not run has left in its root
+	// directory and in its container runtime, and sentences about what goes on running. The endpoint is as that of
+	// StopPods. nil: commands show nothing without an agent.
+	Left func(ctx context.Context, rootDir, endpoint string) (handler http.Handler, text string, err error)
 	// More are further commands, whose texts have the name of the program as those of this package. Commands are those
 	// of the program; without a group they are among the other commands.
 	More, Commands []*cobra.Command
@@ -265,6 +270,8 @@ type call struct {
 
 	rootDir, endpoint string
 	byPriority        bool
+	// showsLeft means that the command shows what an agent has left if none runs.
+	showsLeft bool
 	// namespace is "" if it was not given.
 	namespace                        string
 	allNamespaces                    bool
@@ -297,6 +304,7 @@ func (e Env) command(cmd *cobra.Command, run func(*call, context.Context) error,
 		if err := c.connect(); err != nil {
 			return err
 		}
+		c.client.left = c.useLeft
 		return run(c, cmd.Context())
 	}
 	return cmd

@@ -129,7 +129,7 @@ func inspectCommand(e Env) *cobra.Command {
 			"that cannot be used and may be its own.",
 		Example: `  minikubelet inspect web | jq .pod.status
   minikubelet inspect web -o yaml`,
-	}, (*call).inspect, (*call).namespaceFlag, (*call).outputFlag)
+	}, (*call).inspect, (*call).namespaceFlag, (*call).outputFlag, (*call).leftFlag)
 }
 
 // inspection is what is known of a pod.
@@ -159,8 +159,8 @@ func (c *call) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: slices.Concat([]runtime.Event{},
-		k.events), History: []historyValue{}}
+	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: append([]runtime.Event{},
+		k.events...), History: []historyValue{}}
 	if k.pod != nil {
 		i.Pod.TypeMeta.APIVersion, i.Pod.TypeMeta.Kind = "v1", "Pod"
 	}

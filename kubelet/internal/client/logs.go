@@ -46,7 +46,7 @@ func logsCommand(e Env) *cobra.Command {
 		Example: `  minikubelet logs -f web
   minikubelet logs web -c main --since 10m --tail 100
   minikubelet logs -l app=web --all-containers --prefix`,
-	}, (*call).logs, (*call).namespaceFlag, (*call).containerFlag, (*call).logsFlags)
+	}, (*call).logs, (*call).namespaceFlag, (*call).containerFlag, (*call).logsFlags, (*call).leftFlag)
 }
 
 func (c *call) logsFlags(fs *pflag.FlagSet) {

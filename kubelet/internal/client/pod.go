@@ -65,7 +65,7 @@ func describeCommand(e Env) *cobra.Command {
 		Use: "describe POD", Short: "show the state of a pod and its latest events", GroupID: groupPods,
 		Long:    "A pod that is gone from the node can be described until 100 others are gone after it.",
 		Example: "  minikubelet describe web",
-	}, (*call).describe, (*call).namespaceFlag)
+	}, (*call).describe, (*call).namespaceFlag, (*call).leftFlag)
 }
 
 // known is what is known of a pod.
@@ -148,7 +148,8 @@ func historyCommand(e Env) *cobra.Command {
 		Example: `  minikubelet history web --since 10m
   minikubelet history web -f
   minikubelet history web -o json`,
-	}, (*call).history, (*call).namespaceFlag, (*call).followFlag, (*call).historyFlags, (*call).outputFlag)
+	}, (*call).history, (*call).namespaceFlag, (*call).followFlag, (*call).historyFlags, (*call).outputFlag,
+		(*call).leftFlag)
 }
 
 func (c *call) historyFlags(fs *pflag.FlagSet) {

@@ -20,13 +20,14 @@ import (
 func podsCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "pods [NAME...]", Aliases: []string{"ps"}, Short: "list the pods", GroupID: groupPods,
-		Long: "Manifests that cannot be used are named below the table.",
+		Long: "Manifests that cannot be used are named below the table. If no agent runs, the pods are those that " +
+			"it has left.",
 		Example: `  minikubelet pods -n kube-system
   minikubelet pods -l app=web -w
   minikubelet pods -o wide --sort-by restarts
   minikubelet pods web -o yaml`,
 	}, (*call).pods, (*call).namespacesFlag, (*call).selectorFlag, sortFlag("age, name, namespace, restarts, "+
-		"status, or a field such as .metadata.name"), (*call).watchFlag, (*call).outputFlag)
+		"status, or a field such as .metadata.name"), (*call).watchFlag, (*call).outputFlag, (*call).leftFlag)
 }
 
 // getCommand is the command get, by which people who know kubectl find pods and images.

@@ -35,7 +35,7 @@ func statusCommand(e Env) *cobra.Command {
 			"The exit code is 0 if the agent runs and nothing is wrong, 1 if something is, 3 if the agent does not run, " +
 			"and 4 if that is not known, as when its socket belongs to another user.",
 		Example: "  minikubelet status\n  minikubelet status -o json | jq .problems",
-	}, (*call).status, (*call).outputFlag)
+	}, (*call).status, (*call).outputFlag, (*call).endpointFlag)
 }
 
 // agentState is what status prints in JSON.
@@ -48,6 +48,8 @@ type agentState struct {
 	Manifests []control.Problem `json:"manifests,omitempty"`
 	// Problems are sentences about all that is wrong. The exit code is 0 if there are none.
 	Problems []string `json:"problems"`
+	// Left says what goes on running without an agent.
+	Left string `json:"left,omitempty"`
 }
 
 type podCount struct {
@@ -81,6 +83,11 @@ func (c *call) status(ctx context.Context) error {
 		return &Failure{Code: statusUnknown, Err: err}
 	case errors.Is(err, control.ErrNoAgent) && asked.Err() == nil:
 		s.Problems = []string{"the agent does not run: " + err.Error()}
+		if c.Left != nil {
+			if _, text, err := c.Left(ctx, c.rootDir, c.endpoint); err == nil {
+				s.Left = text
+			}
+		}
 	case err != nil:
 		s.Running = true
 		s.Problems = []string{"the agent does not answer: " + cmp.Or(context.Cause(asked), err).Error()}
@@ -160,7 +167,10 @@ func isFine(pod *v1.Pod) bool {
 func (s *agentState) text(now time.Time, width int) string {
 	d := newDescription(now, width)
 	if s.Status == nil {
-		d.headline(sentence(s.Problems[0]))
+		d.headline(strings.ToUpper(s.Problems[0][:1]) + s.Problems[0][1:])
+		if s.Left != "" {
+			d.headline(s.Left)
+		}
 		return strings.TrimSuffix(d.page(), "\n")
 	}
 	but := func(text, problem, wrong string) string {

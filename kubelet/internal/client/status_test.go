@@ -41,5 +41,5 @@ func TestStatusOfAnAgentThatFails(t *testing.T) {
 	var out strings.Builder
 	err := runCommand(t.Context(), []string{"status", "--root-dir", answering(t, nil)}, &out, &out)
 	require.ErrorIs(t, err, ExitCode(1))
-	assert.Equal(t, "The agent does not answer: error from the agent: 404 page not found.\n", out.String())
+	assert.Equal(t, "The agent does not answer: error from the agent: 404 page not found\n", out.String())
 }

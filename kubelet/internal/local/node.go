@@ -247,19 +247,22 @@ type Running struct{ Pods, Containers int }
 // Running returns how much runs.
 func (n Node) Running() (r Running) {
 	for _, pod := range n.Pods() {
-		status, _ := n.RuntimeStatus(pod.UID)
-		containers := 0
-		if status != nil {
-			for i := range status.Containers {
-				if status.Containers[i].State == runtime.ContainerRunning {
-					containers++
-				}
-			}
-		}
-		if containers > 0 {
-			r.Pods++
-			r.Containers += containers
+		if status, ok := n.RuntimeStatus(pod.UID); ok {
+			r.add(status)
 		}
 	}
 	return r
+}
+
+func (r *Running) add(status *runtime.PodStatus) {
+	containers := 0
+	for i := range status.Containers {
+		if status.Containers[i].State == runtime.ContainerRunning {
+			containers++
+		}
+	}
+	if containers > 0 {
+		r.Pods++
+		r.Containers += containers
+	}
 }

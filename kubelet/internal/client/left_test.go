@@ -1,0 +1,46 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/server"
+)
+
+func TestWithoutAnAgent(t *testing.T) {
+	var out, errOut strings.Builder
+	var failed error
+	root := t.TempDir()
+	run := func(args ...string) error {
+		out.Reset()
+		errOut.Reset()
+		return Run(t.Context(), append([]string{"--root-dir", root}, args...), Env{Out: &out, Err: &errOut,
+			Left: func(_ context.Context, dir, endpoint string) (http.Handler, string, error) {
+				assert.Equal(t, root, dir)
+				return control.Handler(&node{}, control.NewStop(), server.Options{}), "All of " + endpoint + " runs.",
+					failed
+			}})
+	}
+	require.NoError(t, run("pods", "-o", "name", "--container-runtime-endpoint", "unix:///x"))
+	assert.Equal(t, "default/web-n1\n", out.String())
+	assert.Contains(t, errOut.String(), "agent.sock. This is what it has left on the disk. All of unix:///x runs.\n")
+	require.NoError(t, run("describe", "web"))
+	assert.Contains(t, out.String(), "web-n1")
+	require.ErrorContains(t, run("logs", "web", "-c", "b"), "waiting to start")
+	require.ErrorIs(t, run("status"), ExitCode(3))
+	assert.Contains(t, out.String(), "All of runs.")
+
+	for _, command := range []string{"pods -w", "logs -f web", "history -f web", "exec web -- ls", "top"} {
+		require.ErrorIs(t, run(strings.Fields(command)...), control.ErrNoAgent, command)
+	}
+	failed = errors.New("nothing is left")
+	require.ErrorIs(t, run("pods"), control.ErrNoAgent)
+	assert.Empty(t, out.String())
+}
