@@ -209,6 +209,8 @@ func cause(r *runtime.Record) string {
 		return "its image could not be pulled"
 	case "PostStartHookError":
 		return "its postStart hook has failed"
+	case "Restart":
+		return "a client has requested a restart"
 	case "Deleted": // this one and the following are reasons of podworkers
 		return "it is deleted in the API"
 	case "NotDesired", "Orphan":

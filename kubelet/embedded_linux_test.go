@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 )
 
 // The example manifests run as they are, with nothing installed, and commands find
@@ -40,6 +41,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 		go func() { done <- runKubelet(ctx, args) }()
 		return func() { cancel(); require.NoError(t, <-done) }
 	}
+	withoutAgent := false
 	command := func(args ...string) string {
 		var out strings.Builder
 		args = append([]string{"--root-dir", root}, args...)
@@ -48,6 +50,9 @@ func TestEmbeddedRuntime(t *testing.T) {
 				return stopPods(ctx, rootDir, endpoint, &out)
 			},
 			Left: func(ctx context.Context, rootDir, endpoint string) (http.Handler, string, error) {
+				if !withoutAgent {
+					return nil, "", local.ErrNothingLeft
+				}
 				handler, text, err := left(ctx, config.Program{}, rootDir, endpoint)
 				out.WriteString(text)
 				return handler, text, err
@@ -81,6 +86,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 	})
 	stop()
 
+	withoutAgent = true
 	const goOn = "3 processes of 2 pods go on running; the next agent takes over. To end them: minikubelet stop"
 	for args, part := range map[string]string{"pods": "default     shared-volume-node   2/2     Running",
 		"describe hello": "Running: 1 of 1 containers are ready", "history hello": "Container hello runs",
@@ -89,6 +95,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 		assert.Contains(t, text, goOn)
 		assert.Contains(t, text, part)
 	}
+	withoutAgent = false
 
 	// Another agent takes the pods over.
 	first := func() string { out, _, _ := strings.Cut(command("logs", "hello"), "\n"); return out }
@@ -96,6 +103,14 @@ func TestEmbeddedRuntime(t *testing.T) {
 	eventually("both pods are ready again", allRun)
 	assert.NotContains(t, command("pods"), "ago)", "nothing was restarted")
 	assert.Contains(t, first(), "hello from hello-node")
+
+	assert.Contains(t, command("restart", "hello"), "Stopped hello of pod default/hello-node")
+	eventually("it runs again", func() bool { return strings.Contains(command("pods"), "1/1     Running   1 (") })
+	assert.Contains(t, command("history", "hello"), "is to be stopped: a client has requested a restart")
+	assert.Contains(t, command("restart", "shared-volume", "-c", "first-line"), "does not run")
+	assert.Contains(t, command("delete", "hello"), "is of manifest "+filepath.Join(manifests, "hello.yaml")+", which")
+	assert.Contains(t, command("rm", "hello", "--move-to", root), "Pod default/hello-node is gone.")
+	assert.NotContains(t, command("pods"), "hello-node")
 
 	require.NoError(t, os.RemoveAll(manifests))
 	require.NoError(t, os.Mkdir(manifests, 0o700))

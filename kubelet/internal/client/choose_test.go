@@ -72,7 +72,7 @@ func TestEveryCommandTakesTheNamespaceWithThePod(t *testing.T) {
 		assert.ErrorContains(t, runCommand(t.Context(), command, &strings.Builder{}, &strings.Builder{}),
 			`there is no pod "web" in namespace "default"`, command)
 	}
-	assert.Equal(t, 10, some)
+	assert.Equal(t, 12, some)
 }
 
 func TestChooseContainer(t *testing.T) {

@@ -73,6 +73,7 @@ func newRoot(e Env) *cobra.Command {
 	)
 	root.AddCommand(podsCommand(e), getCommand(e), describeCommand(e), historyCommand(e), eventsCommand(e),
 		inspectCommand(e), topCommand(e), validateCommand(e))
+	root.AddCommand(restartCommand(e), deleteCommand(e))
 	root.AddCommand(logsCommand(e), execCommand(e), attachCommand(e), portForwardCommand(e), cpCommand(e))
 	root.AddCommand(agentCommand(e), statusCommand(e), imagesCommand(e), gcCommand(e), stopCommand(e))
 	root.AddCommand(e.More...)
@@ -286,6 +287,7 @@ type call struct {
 	since                            time.Duration
 	addresses                        []string
 	noPreserve                       bool
+	moveTo                           string
 }
 
 // command gives cmd its flags, beside --root-dir, and what it does.

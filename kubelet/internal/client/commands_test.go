@@ -39,14 +39,23 @@ type node struct {
 	collected control.Collected
 	disk      []control.DiskItem
 	held      []control.Holding
+	stopped   []string
+	manifests string
 	past      fake.History
 }
 
-func (n *node) Healthy() error                       { return nil }
-func (*node) Problems() []control.Problem            { return nil }
-func (n *node) Holdings() []control.Holding          { return n.held }
-func (n *node) NodeName() string                     { return "n1" }
-func (*node) Status() control.Status                 { return control.Status{NodeName: "n1"} }
+func (n *node) Healthy() error              { return nil }
+func (*node) Problems() []control.Problem   { return nil }
+func (n *node) Holdings() []control.Holding { return n.held }
+func (n *node) NodeName() string            { return "n1" }
+func (n *node) Status() control.Status {
+	return control.Status{NodeName: "n1", Manifests: n.manifests}
+}
+
+func (n *node) StopContainers(_ context.Context, uid types.UID, names []string) error {
+	n.stopped = append([]string{string(uid)}, names...)
+	return nil
+}
 func (n *node) Gone() []recent.Gone                  { return n.gone }
 func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
 func (n *node) AllEvents() []runtime.Event           { return append(n.events["u1"], n.events["later"]...) }

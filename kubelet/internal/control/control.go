@@ -46,6 +46,9 @@ const (
 	ResourcesPath = "/resources"
 	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
 	ProblemsPath = "/problems"
+	// RestartPath followed by a UID answers POST when containers of that pod have ended, each in its grace period. The
+	// parameters container have their names. The restart policy of the pod starts them again.
+	RestartPath = "/restart/"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
 	// are ended. After the last one the agent exits. With the parameter by-priority=true they end in the order of
 	// their priorities, as at a shutdown of the machine.
@@ -150,6 +153,8 @@ type Node interface {
 	// Ending returns the pods that are to end and have not ended, as "namespace/name". An error of
 	// the last attempt follows in parentheses.
 	Ending(ctx context.Context) []string
+	// StopContainers stops containers of a pod, each in its grace period. The restart policy starts them again.
+	StopContainers(ctx context.Context, uid types.UID, names []string) error
 	// Images returns the images, and what a collection would remove.
 	Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error)
 	// Disk returns what the agent and its runtime have on the disk.
@@ -202,6 +207,12 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 			entries = node.History().Watch(req.Context(), uid)
 		}
 		sendHistory(w, entries)
+	})
+	mux.HandleFunc("POST "+RestartPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
+		err := node.StopContainers(req.Context(), types.UID(req.PathValue("uid")), req.URL.Query()["container"])
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
 	})
 	mux.HandleFunc("POST "+StopPath, func(w http.ResponseWriter, req *http.Request) {
 		stop.request(req.URL.Query().Get("by-priority") == "true")

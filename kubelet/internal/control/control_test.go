@@ -35,7 +35,15 @@ func (node) Problems() []control.Problem { return []control.Problem{{Path: "/m",
 func (node) Holdings() []control.Holding {
 	return []control.Holding{{Pod: "web", Resource: "cpu", Held: "2-3"}}
 }
-func (node) NodeName() string                { return "n1" }
+func (node) NodeName() string { return "n1" }
+
+func (node) StopContainers(_ context.Context, uid types.UID, names []string) error {
+	if uid != "u1" {
+		return errors.New("no such pod")
+	}
+	return errors.New(names[0] + " and " + names[1])
+}
+
 func (node) Status() control.Status          { return control.Status{NodeName: "n1"} }
 func (node) Pods() []*v1.Pod                 { return nil }
 func (node) Terminating() []*v1.Pod          { return nil }
@@ -114,6 +122,7 @@ func TestHandler(t *testing.T) {
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath+"u1").Body).Decode(&entry))
 	assert.Equal(t, node{}.History().Entries("u1")[0].Record, entry.Record)
 	assert.Empty(t, request(t, stop, "GET", control.HistoryPath+"u2").Body.String())
+	assert.Equal(t, "a and b\n", request(t, stop, "POST", control.RestartPath+"u1?container=a&container=b").Body.String())
 	assert.Equal(t, "ok", request(t, stop, "GET", "/healthz").Body.String(), "the API of package server")
 	assert.Equal(t, http.StatusNotFound, request(t, stop, "GET", control.StopPath).Code)
 

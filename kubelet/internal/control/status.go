@@ -11,6 +11,8 @@ type Status struct {
 	// Version is that of the program, and PID its process.
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
+	// Manifests is the file or directory of the manifests, "" if there is none.
+	Manifests string `json:"staticPodPath,omitempty"`
 	// Unhealthy is what a restart of the agent may help against, "" if that is nothing.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	// NotReady is why the node cannot start pods, "" if it can.

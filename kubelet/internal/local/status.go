@@ -15,7 +15,7 @@ import (
 
 // Status implements [control.Node].
 func (n Node) Status() control.Status {
-	s := control.Status{NodeName: n.NodeName(), Version: n.Version, PID: os.Getpid(),
+	s := control.Status{NodeName: n.NodeName(), Version: n.Version, PID: os.Getpid(), Manifests: n.Manifests,
 		Unhealthy: textOf(n.Healthy()), NotReady: textOf(n.RuntimeReady()),
 		Pressure: underPressure(n.Components), Sources: []control.SourceStatus{}}
 	if rt, ok := runtime.Optional[runtime.FeatureReporter](n.Parts().Runtime); ok {

@@ -1,0 +1,196 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/podconfig/manifest"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
+)
+
+// restartCommand is the command restart.
+func restartCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "restart POD", Short: "stop containers of a pod, and let them start again", GroupID: groupPods,
+		Long: "Each container that runs gets its preStop hook, its stop signal and its grace period. Then the restart " +
+			"policy starts it again, in the same pod: its volumes and addresses stay, and init containers do not run " +
+			"again. A container that ends soon after its start waits for its back-off.\n" +
+			"If the restart policy would not start a container again, the command changes nothing.",
+		Example: "  minikubelet restart web\n  minikubelet restart web -c proxy",
+	}, (*call).restart, (*call).namespaceFlag, func(c *call, fs *pflag.FlagSet) {
+		fs.StringVarP(&c.container, "container", "c", "", "container of the pod (default: all that run)")
+	})
+}
+
+// restart stops containers of a pod.
+func (c *call) restart(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	pod, err := c.podWithLogs(ctx, c.args[0], false)
+	if err != nil {
+		return err
+	}
+	if c.container != "" {
+		if _, _, err := chooseContainer(pod, c.container); err != nil {
+			return err
+		}
+	}
+	ref := pod.Namespace + "/" + pod.Name
+	query := url.Values{}
+	for kind, spec := range podspec.Containers(&pod.Spec) {
+		if c.container != "" && spec.Name != c.container || c.container == "" && !runs(pod, spec.Name) {
+			continue
+		}
+		switch onSuccess := podspec.ShouldRestart(pod, spec, kind, 0); {
+		case kind == podspec.EphemeralContainer && c.container == "":
+			continue
+		case !onSuccess && !podspec.ShouldRestart(pod, spec, kind, 1):
+			return fmt.Errorf("the restart policy of container %s of pod %s would not start it again", spec.Name, ref)
+		case !onSuccess:
+			fmt.Fprintf(c.Err, "Container %s does not start again if it ends with exit code 0.\n",
+				terminal.Escape(spec.Name))
+		}
+		query.Add("container", spec.Name)
+	}
+	names := strings.Join(query["container"], ", ")
+	if names == "" {
+		return fmt.Errorf("no container of pod %s runs", ref)
+	}
+	fmt.Fprintf(c.Err, "Stopping %s of pod %s, in up to %ds …\n", terminal.Escape(names), terminal.Escape(ref),
+		grace(pod))
+	resp, err := c.client.do(ctx, http.MethodPost, control.RestartPath+url.PathEscape(string(pod.UID)), query)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	fmt.Fprintf(c.Out, "Stopped %s of pod %s; the restart policy starts what has ended.\n", terminal.Escape(names),
+		terminal.Escape(ref))
+	return nil
+}
+
+// grace returns the grace period of the pod in seconds.
+func grace(pod *v1.Pod) int64 {
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		return *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}
+
+// runs reports whether the container runs.
+func runs(pod *v1.Pod, container string) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+		func(s v1.ContainerStatus) bool { return s.Name == container && s.State.Running != nil })
+}
+
+// deleteCommand is the command delete.
+func deleteCommand(e Env) *cobra.Command {
+	return e.command(&cobra.Command{
+		Use: "delete POD", Aliases: []string{"rm"}, Short: "say how a pod is deleted, and move its manifest away",
+		GroupID: groupPods,
+		Long: "A pod runs as long as its source has it. For a pod of a manifest, the command names the file, and with " +
+			"--move-to moves it; then the pod ends in its grace period, and the command waits for that. For a pod of " +
+			"another source it says where the pod is to be deleted.\n\n" +
+			"The exit code is 1 if nothing was deleted.",
+		Example: "  minikubelet delete web\n  minikubelet delete web --move-to /etc/kubernetes/off",
+	}, (*call).delete, (*call).namespaceFlag, func(c *call, fs *pflag.FlagSet) {
+		fs.StringVar(&c.moveTo, "move-to", "", "directory to which the manifest of the pod is moved")
+	})
+}
+
+// delete moves the manifest of a pod away.
+func (c *call) delete(ctx context.Context) error {
+	if len(c.args) != 1 {
+		return c.misused("want the name of one pod")
+	}
+	pod, err := c.podWithLogs(ctx, c.args[0], false)
+	if err != nil {
+		return err
+	}
+	ref := pod.Namespace + "/" + pod.Name
+	switch source := pod.Annotations[podspec.AnnotationConfigSource]; source {
+	case manifest.SourceFile:
+	case podspec.SourceAPI:
+		return fmt.Errorf("pod %s is of the API server; delete it there: kubectl delete pod -n %s %s", ref, pod.Namespace,
+			pod.Name)
+	default:
+		return fmt.Errorf("pod %s is of source %q, which would bring it back; delete it there", ref, source)
+	}
+	from, err := c.manifestOf(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if c.moveTo == "" {
+		return fmt.Errorf("pod %s is of manifest %s, which would bring it back; --move-to DIR moves the manifest away "+
+			"and so ends %s. To start its containers again: %s restart %s", ref, from.Path,
+			strings.Join(from.Pods, ", "), c.Program, ref)
+	}
+	to := filepath.Join(c.moveTo, filepath.Base(from.Path))
+	if _, err := os.Lstat(to); err == nil {
+		return fmt.Errorf("%s exists already", to)
+	}
+	if same, _ := filepath.Abs(c.moveTo); same == filepath.Dir(from.Path) {
+		return fmt.Errorf("%s is the directory of the manifests", c.moveTo)
+	}
+	if err := os.Rename(from.Path, to); err != nil {
+		return fmt.Errorf("moving the manifest: %w", err)
+	}
+	fmt.Fprintf(c.Out, "Manifest %s is now %s. It ends, in up to %ds: %s\n", terminal.Escape(from.Path),
+		terminal.Escape(to), grace(pod), terminal.Escape(strings.Join(from.Pods, ", ")))
+	if err := c.awaitGone(ctx, pod); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "Pod %s is gone.\n", terminal.Escape(ref))
+	return nil
+}
+
+// manifestOf returns the manifest of a pod.
+func (c *call) manifestOf(ctx context.Context, pod *v1.Pod) (validated, error) {
+	st, err := get[control.Status](ctx, c.client, control.StatusPath, "states")
+	if err != nil {
+		return validated{}, err
+	}
+	v := validator{node: st.NodeName}
+	v.path(ctx, st.Manifests)
+	for _, found := range v.found {
+		if slices.Contains(found.Pods, v.name(pod.Namespace, pod.Name)) {
+			return found, nil
+		}
+	}
+	return validated{}, fmt.Errorf("pod %s/%s is of a manifest, and no file of %s that can be used has it", pod.Namespace,
+		pod.Name, st.Manifests)
+}
+
+// errGone ends a wait.
+var errGone = errors.New("the pod is gone")
+
+// awaitGone returns when the pod is gone from the node.
+func (c *call) awaitGone(ctx context.Context, pod *v1.Pod) error {
+	err := c.again(ctx, func() error {
+		pods, err := c.client.pods(ctx)
+		if err == nil && !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.UID == pod.UID }) {
+			err = errGone
+		}
+		return err
+	})
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	if err == nil { // a signal
+		err = errors.New("interrupted; the pod goes on ending")
+	}
+	return err
+}
