@@ -2,11 +2,8 @@ package check
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"unicode"
-
-	"github.com/spf13/cobra"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/host"
@@ -58,7 +55,7 @@ func Settings(s *config.Settings, err error) (out []Finding) {
 
 // fieldsLike returns the fields of a configuration, at any depth, with a name like the last one of the path.
 func fieldsLike(path string) []string {
-	all := &cobra.Command{SuggestionsMinimumDistance: 2} // it has the comparison of names
+	var all []string
 	var add func(t reflect.Type)
 	add = func(t reflect.Type) {
 		switch t.Kind() {
@@ -68,16 +65,14 @@ func fieldsLike(path string) []string {
 			for f := range t.Fields() {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 				if name != "" {
-					all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+					all = append(all, name)
 				}
 				add(f.Type)
 			}
 		}
 	}
 	add(reflect.TypeFor[config.KubeletConfiguration]())
-	near := all.SuggestionsFor(path[strings.LastIndex(path, ".")+1:])
-	slices.Sort(near)
-	return slices.Compact(near)
+	return config.Near(path[strings.LastIndex(path, ".")+1:], all)
 }
 
 // Machine returns what the agent would set, and what of the machine it would refuse.

@@ -93,6 +93,11 @@ func newRoot(e Env) *cobra.Command {
 	}
 	completion.Short, completion.Long = "print a script that completes commands in a shell",
 		"The help of each shell says how the script is loaded."
+	for name, words := range meanings() {
+		if cmd := commandNamed(root, name); cmd != nil {
+			cmd.SuggestFor = strings.Fields(words)
+		}
+	}
 	hideHelpFlag(root)
 	rename(root, e.Program.String())
 	for _, cmd := range e.Commands {
@@ -107,9 +112,25 @@ func newRoot(e Env) *cobra.Command {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = io.WriteString(e.Out, help(cmd, e.helpWidth())) })
 	root.SetUsageFunc(func(*cobra.Command) error { return nil })
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &config.UsageError{Err: fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		if near := config.NearFlags(err, cmd.Flags()); near != "" {
+			err = fmt.Errorf("%w; did you mean %s?", err, near)
+		} else {
+			err = fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+		}
+		return &config.UsageError{Err: err}
 	})
 	return root
+}
+
+// meanings returns the words of other programs for which a command is suggested, by its name.
+func meanings() map[string]string {
+	return map[string]string{
+		"pods": "ls list containers container pod", "get": "node nodes", "describe": "show desc", "logs": "tail journal",
+		"exec": "sh shell ssh enter", "cp": "copy", "delete": "remove del kill destroy evict", "restart": "reload reset bounce",
+		"run": "start up create apply daemon serve", "stop": "down shutdown kill", "status": "info health healthz state",
+		"images": "image pull", "gc": "prune clean cleanup df", "top": "stats usage", "validate": "lint verify",
+		"ui": "dashboard web", "port-forward": "forward proxy", "version": "about", "inspect": "dump",
+	}
 }
 
 // rename puts the name of the program into the texts of the command and of those below it, which have "minikubelet".
@@ -232,8 +253,16 @@ func onlyBelow(cmd *cobra.Command, args []string) error {
 func unknown(parent *cobra.Command, name string) error {
 	text := fmt.Sprintf("there is no command %q", strings.TrimPrefix(parent.CommandPath()+" "+name,
 		parent.Root().Name()+" "))
-	parent.SuggestionsMinimumDistance = 2
-	if near := parent.SuggestionsFor(name); len(near) > 0 {
+	var near []string
+	for _, cmd := range parent.Commands() {
+		if slices.Contains(cmd.SuggestFor, name) { // what is meant, whatever is like it
+			near = append(near, cmd.Name())
+		}
+	}
+	if parent.SuggestionsMinimumDistance = 2; len(near) == 0 {
+		near = parent.SuggestionsFor(name)
+	}
+	if len(near) > 0 {
 		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	} else {
 		text += "; " + parent.Root().Name() + " help lists all"

@@ -52,7 +52,11 @@ func TestFlagsMayBeBeforeTheCommand(t *testing.T) {
 		"--root-dir=x manifests": `there is no command "manifests"; minikubelet help lists all`,
 		"get pds":                `there is no command "get pds"; did you mean pods?`,
 		"help get pods and more": `there is no command "get pods and"`,
-		"--config x --v 2 start": `there is no command "start"`,
+		"--config x --v 2 start": `there is no command "start"; did you mean run?`,
+		"remove web":             `there is no command "remove"; did you mean delete?`,
+		"kill web":               `there is no command "kill"; did you mean delete or stop?`,
+		"logs --tial 3 web":      `unknown flag: --tial; did you mean --tail?`,
+		"logs --zzzzz web":       `unknown flag: --zzzzz; see minikubelet logs --help`,
 		"completion powershell":  `there is no command "completion powershell"`,
 	} {
 		err := runCommand(t.Context(), strings.Fields(args), &strings.Builder{}, &strings.Builder{})

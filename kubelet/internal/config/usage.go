@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -24,5 +27,39 @@ func (p Program) flagError(err error, fs *pflag.FlagSet, args []string) error {
 			return fmt.Errorf("there is no flag -%s; did you mean --%s?", name, name)
 		}
 	}
+	if near := NearFlags(err, fs); near != "" {
+		return fmt.Errorf("%w; did you mean %s?", err, near)
+	}
 	return fmt.Errorf("%w; %s --help lists the flags", err, p)
+}
+
+// NearFlags returns the flags whose names are like that of an error about a flag that does not exist, "" if there are
+// none.
+func NearFlags(err error, fs *pflag.FlagSet) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	near := Near(unknown.GetSpecifiedName(), names)
+	for i := range near {
+		near[i] = "--" + near[i]
+	}
+	return strings.Join(near, " or ")
+}
+
+// Near returns the names that are like the name, or begin with it, sorted.
+func Near(name string, names []string) []string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 2} // it has the comparison of names
+	for _, n := range names {
+		all.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	}
+	near := all.SuggestionsFor(name)
+	slices.Sort(near)
+	return slices.Compact(near)
 }
