@@ -335,7 +335,7 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	k.node = local.Node{Agent: k.agent, Recent: pods, Broken: broken, Manifests: s.StaticPodPath, Root: s.RootDir,
-		Held: held, Components: opts.Join, Version: k.opts.version().String()}
+		Held: held, Components: opts.Join, Version: k.opts.version().String(), Object: k.nodeObject}
 	k.joins = joins
 	if joins != nil {
 		return joins.add(k.agent, s, log)

@@ -317,6 +317,7 @@ type call struct {
 	addresses                        []string
 	noPreserve                       bool
 	moveTo                           string
+	ofNode                           bool // describe node
 }
 
 // command gives cmd its flags, beside --root-dir, and what it does.
@@ -347,6 +348,7 @@ func (c *call) take(args []string) {
 	if len(args) == 0 || !strings.Contains(c.cmd.Use, " POD") {
 		return
 	}
+	c.ofNode = c.cmd.Name() == "describe" && isNode(args[0])
 	if c.cmd.Name() == "describe" && len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) {
 		// as kubectl
 		args = args[1:]

@@ -52,6 +52,8 @@ func (n *node) Status() control.Status {
 	return control.Status{NodeName: "n1", Manifests: n.manifests}
 }
 
+func (*node) NodeObject(context.Context) (*v1.Node, error) { return nil, errors.New("no node object") }
+
 func (n *node) StopContainers(_ context.Context, uid types.UID, names []string) error {
 	n.stopped = append([]string{string(uid)}, names...)
 	return nil

@@ -28,7 +28,7 @@ func TestCompletion(t *testing.T) {
 		return complete(slices.Concat(words[:1], []string{"--root-dir", root}, words[1:], args)...)
 	}
 	assert.Equal(t, "logs", complete("lo"))
-	assert.Equal(t, "events images pods", complete("get", ""))
+	assert.Equal(t, "events images nodes pods", complete("get", ""))
 	assert.Equal(t, "bash fish zsh", complete("completion", ""))
 	assert.Equal(t, "describe", complete("help", "des"))
 	assert.Contains(t, complete("--pod-man"), "--pod-manifest-path")

@@ -178,6 +178,9 @@ func (c *call) inspect(ctx context.Context) error {
 
 // describe prints the state of a pod and its events.
 func (c *call) describe(ctx context.Context) error {
+	if c.ofNode {
+		return c.describeNode(ctx)
+	}
 	if len(c.args) != 1 {
 		return c.misused("want the name of one pod")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kubeletkit/kubeletkit/gc"
@@ -26,6 +27,7 @@ import (
 func imagesCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "images", Short: "list the images, and what keeps them", GroupID: GroupNode,
+		Long:    "With -o wide and in JSON there are the pods that use an image.",
 		Example: "  minikubelet images -o wide",
 	}, (*call).images, sortFlag("age, name, size, used (the latest first), or a field"), (*call).outputFlag)
 }
@@ -55,6 +57,8 @@ type imageValue struct {
 	FirstSeen time.Time  `json:"firstSeen"`
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
 	KeptBy    string     `json:"keptBy,omitempty"`
+	// UsedBy are the pods with containers of the image, as "namespace/name".
+	UsedBy []string `json:"usedBy,omitempty"`
 }
 
 // images prints the list of the images, sorted by name.
@@ -66,18 +70,22 @@ func (c *call) images(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	pods, err := c.client.pods(ctx)
+	if err != nil {
+		return err
+	}
 	images, now := slices.Clone(p.Input.Images), p.Input.Now
 	slices.SortFunc(images, func(a, b gc.Image) int { return strings.Compare(a.Name(), b.Name()) })
 	if err := sortItems(c, images, imageOrders()); err != nil {
 		return err
 	}
-	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "ID"))
+	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "USED BY", "ID"))
 	values := items[imageValue]{Items: []imageValue{}}
 	for i := range images {
 		image := &images[i]
 		kept := image.KeptBy(p.Input.Policy, now)
 		value := imageValue{ID: image.ID, Tags: image.Tags, Digests: image.Digests, Size: image.Size,
-			FirstSeen: image.FirstSeen, KeptBy: kept}
+			FirstSeen: image.FirstSeen, KeptBy: kept, UsedBy: usersOf(image, pods)}
 		if !image.LastUsed.IsZero() {
 			value.LastUsed = &image.LastUsed
 		}
@@ -85,7 +93,8 @@ func (c *call) images(ctx context.Context) error {
 		name := terminal.Escape(image.Name())
 		if err := list.row(name, name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)),
 			lastUse(image, now),
-			terminal.Escape(cmp.Or(kept, "-")), terminal.Escape(image.ID)); err != nil {
+			terminal.Escape(cmp.Or(kept, "-")), terminal.Escape(cmp.Or(strings.Join(value.UsedBy, ", "), "-")),
+			terminal.Escape(image.ID)); err != nil {
 			return err
 		}
 	}
@@ -93,6 +102,20 @@ func (c *call) images(ctx context.Context) error {
 		fmt.Fprintln(c.Err, "No images found.")
 	}
 	return list.end(values)
+}
+
+// usersOf returns the pods with containers of the image.
+func usersOf(image *gc.Image, pods []*v1.Pod) (users []string) {
+	names := slices.Concat(image.Tags, image.Digests, []string{image.ID})
+	for _, pod := range terminal.SortPods(pods) {
+		if slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+			pod.Status.EphemeralContainerStatuses), func(s v1.ContainerStatus) bool {
+			return s.ImageID != "" && slices.Contains(names, s.ImageID) || slices.Contains(names, s.Image)
+		}) {
+			users = append(users, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	return users
 }
 
 // imageOrders are what images are sorted by.

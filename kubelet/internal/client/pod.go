@@ -62,9 +62,10 @@ func qualifiedName(namespace, name string) string {
 // describeCommand is the command describe.
 func describeCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
-		Use: "describe POD", Short: "show the state of a pod and its latest events", GroupID: groupPods,
-		Long:    "A pod that is gone from the node can be described until 100 others are gone after it.",
-		Example: "  minikubelet describe web",
+		Use: "describe POD", Short: "show the state of a pod and its latest events, or the node", GroupID: groupPods,
+		Long: "A pod that is gone from the node can be described until 100 others are gone after it. " +
+			"describe node shows the node, and describe pod node a pod of that name.",
+		Example: "  minikubelet describe web\n  minikubelet describe node",
 	}, (*call).describe, (*call).namespaceFlag, (*call).leftFlag)
 }
 

@@ -33,14 +33,14 @@ func podsCommand(e Env) *cobra.Command {
 // getCommand is the command get, by which people who know kubectl find pods and images.
 func getCommand(e Env) *cobra.Command {
 	get := &cobra.Command{
-		Use: "get", Short: "list pods, events or images, as kubectl", GroupID: groupPods,
+		Use: "get", Short: "list pods, events, images or the node, as kubectl", GroupID: groupPods,
 		Example: "  minikubelet get pods -A", RunE: onlyBelow,
 	}
 	pods := podsCommand(e)
 	pods.Aliases = []string{"pod", "po"}
 	events := eventsCommand(e)
 	events.Aliases = []string{"event", "ev"}
-	get.AddCommand(pods, events, imagesCommand(e))
+	get.AddCommand(pods, events, imagesCommand(e), nodesCommand(e))
 	for _, cmd := range get.Commands() {
 		cmd.GroupID = ""
 	}

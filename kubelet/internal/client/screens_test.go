@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/gc"
@@ -151,7 +152,18 @@ func TestScreensOfLists(t *testing.T) {
 	}
 	broken[1].Pod, broken[1].Error = "team-a/bad-n1", "pod team-a/bad-n1 is invalid: spec.containers[0].image: "+
 		"Required value"
+	web.Status.ContainerStatuses[0].Image, web.Status.ContainerStatuses[0].ImageID = "app:1", "sha256:app:1"
+	node := v1.Node{Status: v1.NodeStatus{
+		Capacity:    v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")},
+		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3500m")},
+		Addresses:   []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.7"}},
+		NodeInfo: v1.NodeSystemInfo{KubeletVersion: "v1.37.0", OSImage: "Debian", KernelVersion: "6.1", OperatingSystem: "linux",
+			Architecture: "arm64", ContainerRuntimeVersion: "containerd://v2.1.4"},
+		Conditions: []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue, Message: "kubelet has disk pressure"},
+			{Type: v1.NodeReady, Status: v1.ConditionTrue}}}}
+	node.Name, node.Labels = "n1", map[string]string{"zone": "a\x1b"}
 	root := answering(t, map[string]any{
+		control.NodePath:   node,
 		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures,
 		control.HistoryPath: control.Histories{NodeName: "N1"}, control.ProblemsPath: broken[:1],
 		control.StatusPath: control.Status{NodeName: "n1", Version: "minikubelet v1", PID: 7, Unhealthy: "no round for\n5m",
@@ -186,6 +198,7 @@ func TestScreensOfLists(t *testing.T) {
 		"top":     {"top", "top -o wide", "top --containers", "top -o name", "top -o json", "top -o yaml", "top node", "top node -o wide", "top node -o name", "top node -o json"},
 		"history": {"history u1", "history u1 --since 30s", "history u1 --since 1s", "history u1 --since=-1s", "history u1 -o wide", "history u1 -o json", "history u1 -o yaml", "history u1 -o name", "history -f u1 -o yaml"},
 		"broken":  {"pods", "pods -o name", "describe a", "describe /m/a.yaml", "describe -n team-a bad", "describe web", "history a", "history a -o json", "describe nothing"},
+		"node":    {"describe node", "describe nodes x", "get nodes", "get no -o wide", "get node -o name"},
 		"status":  {"status", "status -o yaml", "status -o wide", "status x"},
 		"none":    {"status", "pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
 	} {

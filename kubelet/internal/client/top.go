@@ -45,7 +45,7 @@ func (c *call) topFlags(fs *pflag.FlagSet) {
 
 // top prints the usage.
 func (c *call) top(ctx context.Context) error {
-	ofNode := len(c.args) == 1 && (c.args[0] == "node" || c.args[0] == "nodes")
+	ofNode := len(c.args) == 1 && isNode(c.args[0])
 	if !ofNode && (len(c.args) > 1 || len(c.args) == 1 && c.args[0] != "pod" && c.args[0] != "pods") {
 		return c.misused(fmt.Sprintf("unexpected argument %q", c.args[len(c.args)-1]))
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/gc"
@@ -153,6 +154,8 @@ type Node interface {
 	// Ending returns the pods that are to end and have not ended, as "namespace/name". An error of
 	// the last attempt follows in parentheses.
 	Ending(ctx context.Context) []string
+	// NodeObject returns the node as an API server has it, or would have it.
+	NodeObject(ctx context.Context) (*v1.Node, error)
 	// StopContainers stops containers of a pod, each in its grace period. The restart policy starts them again.
 	StopContainers(ctx context.Context, uid types.UID, names []string) error
 	// Images returns the images, and what a collection would remove.
@@ -190,6 +193,14 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 			return
 		}
 		answer(w, preview)
+	})
+	mux.HandleFunc("GET "+NodePath, func(w http.ResponseWriter, req *http.Request) {
+		object, err := node.NodeObject(req.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer(w, object)
 	})
 	mux.HandleFunc("GET "+DiskPath, func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Disk(req.Context(), goalOf(req)))

@@ -37,6 +37,8 @@ func (node) Holdings() []control.Holding {
 }
 func (node) NodeName() string { return "n1" }
 
+func (node) NodeObject(context.Context) (*v1.Node, error) { return nil, errors.New("no node object") }
+
 func (node) StopContainers(_ context.Context, uid types.UID, names []string) error {
 	if uid != "u1" {
 		return errors.New("no such pod")
@@ -122,6 +124,7 @@ func TestHandler(t *testing.T) {
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath+"u1").Body).Decode(&entry))
 	assert.Equal(t, node{}.History().Entries("u1")[0].Record, entry.Record)
 	assert.Empty(t, request(t, stop, "GET", control.HistoryPath+"u2").Body.String())
+	assert.Equal(t, "no node object\n", request(t, stop, "GET", control.NodePath).Body.String())
 	assert.Equal(t, "a and b\n", request(t, stop, "POST", control.RestartPath+"u1?container=a&container=b").Body.String())
 	assert.Equal(t, "ok", request(t, stop, "GET", "/healthz").Body.String(), "the API of package server")
 	assert.Equal(t, http.StatusNotFound, request(t, stop, "GET", control.StopPath).Code)

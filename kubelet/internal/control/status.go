@@ -5,6 +5,9 @@ import v1 "k8s.io/api/core/v1"
 // StatusPath answers GET with the state of the agent, as [Status] in JSON.
 const StatusPath = "/status"
 
+// NodePath answers GET with the node as an API server has it, or would have it, a v1.Node in JSON.
+const NodePath = "/node"
+
 // Status is the state of an agent and of its node.
 type Status struct {
 	NodeName string `json:"nodeName"`

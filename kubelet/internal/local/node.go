@@ -43,6 +43,8 @@ type Node struct {
 	// Components are those of the agent, and Version is that of the program.
 	Components []lifecycle.Component
 	Version    string
+	// Object returns the node as an API server has it, or would have it.
+	Object func(context.Context) (*v1.Node, error)
 	// Root is the root directory.
 	Root string
 	// Held has what containers hold.

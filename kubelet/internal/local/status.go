@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"os"
 	"strings"
 
@@ -31,6 +32,9 @@ func (n Node) Status() control.Status {
 	}
 	return s
 }
+
+// NodeObject implements [control.Node].
+func (n Node) NodeObject(ctx context.Context) (*v1.Node, error) { return n.Object(ctx) }
 
 func textOf(err error) string {
 	if err == nil {
