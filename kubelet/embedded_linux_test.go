@@ -209,6 +209,9 @@ func TestASupervisorDoesNotInitialiseClientGo(t *testing.T) {
 	require.Error(t, err)
 	assert.Contains(t, string(out), "only a server of runtime/process starts a program under the name "+
 		"kubeletkit-supervisor")
-	assert.NotContains(t, string(out), "init k8s.io/client-go/")
+	// The templates of --output, which need little before them: 30 µs of the 6 ms, and 14 KB.
+	rest := strings.NewReplacer("init k8s.io/client-go/util/jsonpath ", "",
+		"init k8s.io/client-go/third_party/forked/golang/template ", "").Replace(string(out))
+	assert.NotContains(t, rest, "init k8s.io/client-go/")
 	assert.NotContains(t, string(out), "init k8s.io/api/")
 }

@@ -151,7 +151,7 @@ func TestCommands(t *testing.T) {
 	}{
 		{"pods", []string{"pods"}, "web-n1", "", ""},
 		{"pods of a namespace", []string{"pods", "-n", "other"}, "", "No pods found.\n", ""},
-		{"one of the pods", []string{"pods", "pod/web", "-o", "name"}, "default/web-n1\n", "", ""},
+		{"one of the pods", []string{"pods", "pod/web", "-o", "name"}, "pod/web-n1\n", "", ""},
 		{"pods with an unknown name", []string{"pods", "x"}, "", "", `there is no pod "x" in namespace "default"`},
 		{"describe as kubectl", []string{"describe", "pod", "web", "-n", "x"}, "", "", `there is no pod "web" in namespace "x"; use -n default`},
 		{"describe", []string{"describe", "web"}, "QoS", "", ""},

@@ -181,15 +181,11 @@ func (d *description) events(events []runtime.Event) {
 		{name: "Container", spare: true}, {name: "Message"}}, width: d.width}
 	fmt.Fprintln(d.text, "Events:")
 	for _, e := range slices.Backward(events) {
-		age := duration.HumanDuration(d.now.Sub(e.Last))
-		if e.Count > 1 {
-			age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(d.now.Sub(e.First)))
-		}
 		message := terminal.OneLine(e.Message)
 		if e.Type == v1.EventTypeWarning {
 			message = d.said.rest(message)
 		}
-		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), age,
+		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), lastSeen(e, d.now),
 			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(message))
 	}
 	_ = p.flush()

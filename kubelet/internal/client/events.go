@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -81,10 +82,7 @@ func (c *call) eventList(ctx context.Context) error {
 					return err
 				}
 			}
-			age := duration.HumanDuration(c.client.now().Sub(e.Last))
-			if e.Count > 1 {
-				age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
-			}
+			age := lastSeen(e, c.client.now())
 			pod := qualifiedName(e.Pod.Namespace, e.Pod.Name)
 			if err := p.row(pod, age, terminal.Escape(e.Type), terminal.Escape(e.Reason), pod,
 				terminal.Escape(containerOf(e.FieldPath)),
@@ -107,6 +105,15 @@ func (c *call) eventList(ctx context.Context) error {
 		return err
 	}
 	return c.again(ctx, func() error { return errors.Join(print(), p.flush()) })
+}
+
+// lastSeen returns the column LAST SEEN of kubectl.
+func lastSeen(e runtime.Event, now time.Time) string {
+	age := duration.HumanDuration(now.Sub(e.Last))
+	if e.Count > 1 {
+		age += fmt.Sprintf(" (x%d over %s)", e.Count, duration.HumanDuration(now.Sub(e.First)))
+	}
+	return age
 }
 
 func typeColor(kind string) string {

@@ -29,7 +29,7 @@ func TestWithoutAnAgent(t *testing.T) {
 			}})
 	}
 	require.NoError(t, run("pods", "-o", "name", "--container-runtime-endpoint", "unix:///x"))
-	assert.Equal(t, "default/web-n1\n", out.String())
+	assert.Equal(t, "pod/web-n1\n", out.String())
 	assert.Contains(t, errOut.String(), "agent.sock. This is what it has left on the disk. All of unix:///x runs.\n")
 	require.NoError(t, run("describe", "web"))
 	assert.Contains(t, out.String(), "web-n1")

@@ -34,7 +34,7 @@ func TestWatch(t *testing.T) {
 		"": "NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP\ndefault     web-n1   0/3     Pending   0          90s   <none>\n" +
 			"default     web-n1   0/3     Pending   0          90s   10.0.0.1\ndefault     web-n1   0/3     Gone    " +
 			"  0          90s   10.0.0.1\n",
-		"name": "default/web-n1\ndefault/web-n1\n",
+		"name": "pod/web-n1\npod/web-n1\n",
 	} {
 		calls.Store(0)
 		names.Store(form == "name")

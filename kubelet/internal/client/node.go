@@ -61,7 +61,7 @@ func (c *call) nodes(ctx context.Context) error {
 	for i := range cells {
 		cells[i] = terminal.Escape(cmp.Or(cells[i], "<unknown>"))
 	}
-	if err := p.row(cells[0], cells...); err != nil {
+	if err := p.row("node/"+cells[0], cells...); err != nil {
 		return err
 	}
 	return p.end(v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, Items: []v1.Node{node}})

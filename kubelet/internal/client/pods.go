@@ -245,5 +245,5 @@ func (c *call) podRow(p *printer, pod *v1.Pod) error {
 		strings.Join(images, ",")} {
 		cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
 	}
-	return p.row(qualifiedName(pod.Namespace, pod.Name), cells...)
+	return p.row("pod/"+terminal.Escape(pod.Name), cells...)
 }

@@ -198,9 +198,12 @@ func TestScreensOfLists(t *testing.T) {
 		"top":     {"top", "top -o wide", "top --containers", "top -o name", "top -o json", "top -o yaml", "top node", "top node -o wide", "top node -o name", "top node -o json"},
 		"history": {"history u1", "history u1 --since 30s", "history u1 --since 1s", "history u1 --since=-1s", "history u1 -o wide", "history u1 -o json", "history u1 -o yaml", "history u1 -o name", "history -f u1 -o yaml"},
 		"broken":  {"pods", "pods -o name", "describe a", "describe /m/a.yaml", "describe -n team-a bad", "describe web", "history a", "history a -o json", "describe nothing"},
-		"node":    {"describe node", "describe nodes x", "get nodes", "get no -o wide", "get node -o name"},
-		"status":  {"status", "status -o yaml", "status -o wide", "status x"},
-		"none":    {"status", "pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
+		"template": {"pods -o jsonpath={.items[*].metadata.name}", "pods web -o jsonpath={.spec.containers[0].image}{.x.y}",
+			"status -o jsonpath={.nodeName}", "pods -o jsonpath={.x",
+			"pods -o jsonpath"},
+		"node":   {"describe node", "describe nodes x", "get nodes", "get no -o wide", "get node -o name"},
+		"status": {"status", "status -o yaml", "status -o wide", "status x"},
+		"none":   {"status", "pods", "pods -o name", "pods -o json", "top", "top -o yaml", "images", "images -o json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := root
