@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -60,7 +60,7 @@ func (c *call) eventList(ctx context.Context) error {
 	p := c.printer([]column{{name: "LAST SEEN"}, {name: "TYPE", spare: true, color: typeColor}, {name: "REASON"},
 		{name: "POD"}, {name: "CONTAINER", wide: true}, {name: "MESSAGE"}})
 	seen := map[string]bool{}
-	all := items[runtime.Event]{Items: []runtime.Event{}}
+	all := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
 	print := func() error {
 		found, err := c.client.allEvents(ctx)
 		if err != nil {
@@ -76,9 +76,9 @@ func (c *call) eventList(ctx context.Context) error {
 				continue
 			}
 			seen[key] = c.listFlags.watch
-			all.Items = append(all.Items, e)
+			all.Items = append(all.Items, eventOf(e))
 			if c.listFlags.watch && c.output.structured() {
-				if err := p.document(e); err != nil {
+				if err := p.document(eventOf(e)); err != nil {
 					return err
 				}
 			}
@@ -105,6 +105,18 @@ func (c *call) eventList(ctx context.Context) error {
 		return err
 	}
 	return c.again(ctx, func() error { return errors.Join(print(), p.flush()) })
+}
+
+// eventOf returns the event as an API server has it, without a name.
+func eventOf(e runtime.Event) v1.Event {
+	return v1.Event{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.Pod.Namespace, Annotations: e.Annotations},
+		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: e.Pod.Namespace, Name: e.Pod.Name,
+			UID: e.Pod.UID, FieldPath: e.FieldPath},
+		Type: e.Type, Reason: e.Reason, Message: e.Message, Count: int32(e.Count),
+		FirstTimestamp: metav1.NewTime(e.First), LastTimestamp: metav1.NewTime(e.Last),
+	}
 }
 
 // lastSeen returns the column LAST SEEN of kubectl.
@@ -147,7 +159,7 @@ type inspection struct {
 	Why       string            `json:"why"`
 	Manifests []control.Problem `json:"manifests,omitempty"`
 	Held      []control.Holding `json:"held,omitempty"`
-	Events    []runtime.Event   `json:"events"`
+	Events    []v1.Event        `json:"events"`
 	History   []historyValue    `json:"history"`
 }
 
@@ -166,8 +178,11 @@ func (c *call) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: append([]runtime.Event{},
-		k.events...), History: []historyValue{}}
+	i := inspection{Pod: k.pod, Gone: k.gone != nil, Manifests: k.broken, Events: []v1.Event{},
+		History: []historyValue{}}
+	for _, e := range k.events {
+		i.Events = append(i.Events, eventOf(e))
+	}
 	if k.pod != nil {
 		i.Pod.TypeMeta.APIVersion, i.Pod.TypeMeta.Kind = "v1", "Pod"
 	}
@@ -178,7 +193,7 @@ func (c *call) inspect(ctx context.Context) error {
 		}
 	}
 	for _, e := range k.past {
-		i.History = append(i.History, historyValue{e, history.Sentence(e.Record)})
+		i.History = append(i.History, historyValueOf(e))
 	}
 	return PrintValue(c.Out, string(c.output), i)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kubeletkit/kubeletkit/history"
@@ -20,10 +21,50 @@ func historyColumns() []column {
 		{name: "KIND", wide: true}, {name: "WHAT"}}
 }
 
-// historyValue is an entry as it is printed in JSON.
+// historyList is a history as it is printed in JSON. testdata/screens keeps its fields.
+type historyList struct {
+	Kind  string         `json:"kind"` // HistoryList
+	Items []historyValue `json:"items"`
+}
+
+// historyValue is an entry as it is printed in JSON, see [history.Entry].
 type historyValue struct {
-	history.Entry
-	Sentence string
+	Pod struct {
+		Namespace string    `json:"namespace"`
+		Name      string    `json:"name"`
+		UID       types.UID `json:"uid"`
+	} `json:"pod"`
+	First     time.Time            `json:"first"`
+	Last      time.Time            `json:"last"`
+	Count     int                  `json:"count"`
+	Stage     runtime.RecordStage  `json:"stage"`
+	Source    runtime.RecordSource `json:"source,omitempty"`
+	Kind      runtime.RecordKind   `json:"kind"`
+	Container string               `json:"container,omitempty"`
+	Attempt   uint32               `json:"attempt,omitempty"`
+	// ExitCode is that of a container that has exited.
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Message  string `json:"message,omitempty"`
+	Error    string `json:"error,omitempty"`
+	// Duration is a text such as 1.5s.
+	Duration string    `json:"duration,omitempty"`
+	ExitedAt time.Time `json:"exitedAt,omitzero"`
+	Sentence string    `json:"sentence"`
+}
+
+func historyValueOf(e history.Entry) historyValue {
+	v := historyValue{First: e.First, Last: e.Last, Count: e.Count, Stage: e.Stage, Source: e.Source, Kind: e.Kind,
+		Container: e.Container, Attempt: e.Attempt, Reason: e.Reason, Message: e.Message, Error: e.Error,
+		ExitedAt: e.At, Sentence: history.Sentence(e.Record)}
+	v.Pod.Namespace, v.Pod.Name, v.Pod.UID = e.Pod.Namespace, e.Pod.Name, e.Pod.UID
+	if e.Kind == runtime.KindContainerExited {
+		v.ExitCode = &e.ExitCode
+	}
+	if e.Duration != 0 {
+		v.Duration = e.Duration.String()
+	}
+	return v
 }
 
 // described is the number of entries that describe prints.

@@ -183,7 +183,7 @@ func (c *call) history(ctx context.Context) error {
 			case !recent(e):
 				return nil
 			case p.form.structured():
-				return p.document(historyValue{e, history.Sentence(e.Record)})
+				return p.document(historyValueOf(e))
 			}
 			if err := p.row("", historyCells(e, history.Sentence(e.Record), c.client.now())...); err != nil {
 				return err
@@ -207,9 +207,9 @@ func (c *call) history(ctx context.Context) error {
 // printHistory prints entries, which have the oldest first.
 func (c *call) printHistory(p *printer, past []history.Entry) error {
 	if p.form.structured() {
-		all := items[historyValue]{Items: []historyValue{}}
+		all := historyList{Kind: "HistoryList", Items: []historyValue{}}
 		for _, e := range past {
-			all.Items = append(all.Items, historyValue{e, history.Sentence(e.Record)})
+			all.Items = append(all.Items, historyValueOf(e))
 		}
 		return p.end(all)
 	}
