@@ -182,11 +182,11 @@ func Run(ctx context.Context, args []string, e Env) error {
 	if agent {
 		err := e.Agent(ctx, rest)
 		if errors.Is(err, pflag.ErrHelp) {
-			text := help(root, e.helpWidth()) + "\n" + agentHelp(root.Flags(), e.helpWidth())
+			about := root
 			if len(rest) < len(args) { // without the word run
-				text = help(commandNamed(root, runName), e.helpWidth())
+				about = commandNamed(root, runName)
 			}
-			_, err = io.WriteString(e.Out, text)
+			err = about.Help()
 		}
 		return err
 	}

@@ -59,8 +59,7 @@ func help(cmd *cobra.Command, width int) string {
 	if !cmd.HasParent() {
 		talk := cmd.Name() + " COMMAND [FLAGS]"
 		column := len(talk) + 4
-		b.WriteString(entry(cmd.Name()+" run FLAGS", "run the agent; "+cmd.Name()+" --help lists its flags", column,
-			width) + entry(talk, "talk to the agent that runs", column, width))
+		b.WriteString(entry(cmd.Name()+" run FLAGS", "run the agent; help run lists its flags", column, width) + entry(talk, "talk to the agent that runs", column, width))
 	} else {
 		b.WriteString(synopsis(cmd))
 	}
@@ -81,12 +80,18 @@ func help(cmd *cobra.Command, width int) string {
 	} else if cmd.HasAvailableLocalFlags() {
 		b.WriteString("\nFlags:\n" + flagUsages(cmd.LocalFlags(), width))
 	}
+	if text := exitCodes(cmd); text != "" {
+		b.WriteString("\n" + wrap(text, width, 0))
+	}
 	return b.String()
 }
 
-// agentHelp returns the flags of the agent.
-func agentHelp(flags *pflag.FlagSet, width int) string {
-	return "Flags of the agent:\n" + flagUsages(flags, width)
+// exitCodes explains the exit code of a command, unless its own text does, or it only has commands below it.
+func exitCodes(cmd *cobra.Command) string {
+	if cmd.HasAvailableSubCommands() || strings.Contains(cmd.Long, "exit code") {
+		return ""
+	}
+	return "The exit code is 0; 1 after an error, 2 if the arguments are wrong, 130 after an interrupt."
 }
 
 // aboutPods explains POD, if the command has one.

@@ -82,7 +82,7 @@ func TestOnlyFlagsAndRunStartAnAgent(t *testing.T) {
 		assert.Equal(t, want, got, args)
 		assert.Equal(t, want == "no agent", strings.Contains(out.String(), "Usage:"), args)
 	}
-	for args, want := range map[string]string{"--help": "Flags of the agent:",
+	for args, want := range map[string]string{"--help": "help run lists its flags",
 		"run --help": "minikubelet run [FLAGS]"} {
 		var out strings.Builder
 		require.NoError(t, Run(t.Context(), strings.Fields(args),

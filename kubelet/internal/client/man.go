@@ -83,6 +83,9 @@ func manPage(cmd *cobra.Command) string {
 			fmt.Fprintf(&b, ".TP\n\\fB%s\\fR\n%s\n", roff(strings.TrimSpace(names)), roff(text))
 		})
 	}
+	if text := exitCodes(cmd); text != "" {
+		b.WriteString(".SH EXIT STATUS\n" + roffLines(text))
+	}
 	if cmd.Example != "" {
 		b.WriteString(".SH EXAMPLES\n.nf\n" + roffLines(cmd.Example) + ".fi\n")
 	}

@@ -18,7 +18,7 @@ func TestManualPages(t *testing.T) {
 	assert.Contains(t, out.String(), "pages are in "+dir)
 	for name, parts := range map[string][]string{
 		"minikubelet":            {".TH MINIKUBELET 1", `\fBminikubelet run FLAGS\fR`, ".SH PODS", `\fBminikubelet\-pods\fR(1)`, `\fB\-\-pod\-manifest\-path string\fR`, ".SH EXAMPLES"},
-		"minikubelet-logs":       {`minikubelet\-logs \- print what a container has written`, `\fB\-f, \-\-follow\fR`, "NAMESPACE/POD", ".SH SEE ALSO"},
+		"minikubelet-logs":       {`minikubelet\-logs \- print what a container has written`, `\fB\-f, \-\-follow\fR`, "NAMESPACE/POD", ".SH EXIT STATUS", ".SH SEE ALSO"},
 		"minikubelet-get-pods":   {".TH MINIKUBELET\\-GET\\-PODS 1"},
 		"minikubelet-validate":   {"The exit code is 1"},
 		"minikubelet-completion": {"completion"},

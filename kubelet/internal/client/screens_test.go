@@ -79,7 +79,7 @@ func TestScreensOfHelp(t *testing.T) {
 		screen(t, "help-"+cmd.Name(), "", commands...)
 	}
 	for _, width := range []int{60, 80, 120} {
-		text := help(newRoot(Env{}), width) + agentHelp(program.Flags(), width)
+		text := help(newRoot(Env{}), width)
 		for _, cmd := range newRoot(Env{}).Commands() {
 			text += help(cmd, width)
 		}

@@ -307,7 +307,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		args   []string
 		want   []string // parts of the error
 	}{
-		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag; minikubelet --help lists the flags"}},
+		{"unknown flag", "", []string{"--no-such-flag"}, []string{"unknown flag: --no-such-flag; minikubelet help run lists the flags"}},
 		{"one dash", "", []string{"-version"}, []string{"there is no flag -version; did you mean --version?"}},
 		{"one dash and a value", "", []string{"--v=2", "-root-dir=/x"}, []string{"did you mean --root-dir?"}},
 		{"argument", "", []string{"manifests"}, []string{`unexpected argument "manifests"`}},

@@ -30,7 +30,7 @@ func (p Program) flagError(err error, fs *pflag.FlagSet, args []string) error {
 	if near := NearFlags(err, fs); near != "" {
 		return fmt.Errorf("%w; did you mean %s?", err, near)
 	}
-	return fmt.Errorf("%w; %s --help lists the flags", err, p)
+	return fmt.Errorf("%w; %s help run lists the flags", err, p)
 }
 
 // NearFlags returns the flags whose names are like that of an error about a flag that does not exist, "" if there are
