@@ -116,8 +116,7 @@ func chooseContainer(pod *v1.Pod, name string) (container, note string, err erro
 	case annotated != "" && slices.Contains(names, annotated):
 		return annotated, "", nil
 	case len(names) > 1:
-		note = fmt.Sprintf("Container %q is taken out of %s; name another with -c.", names[0],
-			strings.Join(names, ", "))
+		note = fmt.Sprintf("Container %s is used; -c names another: %s.", names[0], strings.Join(names[1:], ", "))
 	}
 	return names[0], note, nil
 }

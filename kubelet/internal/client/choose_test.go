@@ -80,7 +80,7 @@ func TestChooseContainer(t *testing.T) {
 	c, note, err := chooseContainer(p, "")
 	assert.NoError(t, err)
 	assert.Equal(t, "a", c)
-	assert.Equal(t, `Container "a" is taken out of a, b, setup, proxy; name another with -c.`, note)
+	assert.Equal(t, "Container a is used; -c names another: b, setup, proxy.", note)
 	c, note, err = chooseContainer(p, "setup")
 	assert.NoError(t, err)
 	assert.Equal(t, "setup", c+note)

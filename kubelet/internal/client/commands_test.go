@@ -142,7 +142,7 @@ func TestCommands(t *testing.T) {
 	writeFile(t, n.log, "2026-01-02T03:04:05Z stdout F one\n2026-01-02T03:04:06Z stderr F two\n")
 	root := serveNode(t, n)
 
-	const note = "Container \"a\" is taken out of a, b, setup, proxy; name another with -c.\n"
+	const note = "Container a is used; -c names another: b, setup, proxy.\n"
 	for _, tt := range []struct {
 		name        string
 		args        []string
@@ -206,7 +206,7 @@ func TestCommands(t *testing.T) {
 				assert.Equal(t, tt.out, out.String())
 			}
 			if tt.errOut == "ERRORS" { // of containers that do not run, and no note about a choice
-				assert.NotContains(t, errOut.String(), "is taken out of")
+				assert.NotContains(t, errOut.String(), "names another")
 				return
 			}
 			assert.Equal(t, tt.errOut, errOut.String())
