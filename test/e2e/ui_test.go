@@ -32,9 +32,9 @@ var pictures = flag.String("pictures", "", "directory for the pictures of the pa
 const hostile = `<img src=x onerror=window.hostile=1>`
 
 // startUI runs minikubelet ui and returns the address that it prints.
-func startUI(t *testing.T, a *Agent) string {
+func startUI(t *testing.T, rootDir string) string {
 	t.Helper()
-	cmd := exec.Command(MinikubeletBinary(t), "ui", "--root-dir", a.Root)
+	cmd := exec.Command(MinikubeletBinary(t), "ui", "--root-dir", rootDir)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
@@ -113,6 +113,26 @@ func eval[T any](t *testing.T, b *browser, script string) T {
 	return value
 }
 
+// resolve returns the value of the promise of a script.
+func resolve[T any](t *testing.T, b *browser, script string) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	require.NoError(t, err, script)
+	return value
+}
+
+// noProblem fails the test if a script had an error, or the page sent a request elsewhere.
+func (b *browser) noProblem(t *testing.T) {
+	t.Helper()
+	select {
+	case problem := <-b.problems:
+		t.Error(problem)
+	default:
+	}
+}
+
 // await waits until a script is true.
 func (b *browser) await(t *testing.T, what, script string) {
 	t.Helper()
@@ -176,7 +196,7 @@ func TestUI(t *testing.T) {
 	a.Await(t, importer, within, Waiting("importer", "CrashLoopBackOff"))
 	a.Await(t, thumbs, within, Waiting("thumbs", "InvalidImageName"))
 
-	address := startUI(t, a)
+	address := startUI(t, a.Root)
 	origin, token, _ := strings.Cut(address, "/#")
 	resp, err := http.Get(origin + "/api/pods")
 	require.NoError(t, err)
@@ -250,11 +270,7 @@ func TestUI(t *testing.T) {
 
 	assert.False(t, eval[bool](t, b, "'hostile' in window || document.querySelectorAll('img').length > 0"),
 		"text of pods is text")
-	select {
-	case problem := <-b.problems:
-		t.Error(problem)
-	default:
-	}
+	b.noProblem(t)
 	eval[chromedp.Void](t, b, "sessionStorage.clear()")
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Reload()))
 	b.await(t, "that the token is missing", "document.body.innerText.includes('This page needs its token')")

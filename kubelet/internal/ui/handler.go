@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
@@ -21,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,16 +31,21 @@ var web embed.FS
 
 // files are the files of the page, with their types.
 var files = map[string]string{
-	"index.html": "text/html; charset=utf-8", "app.js": "text/javascript; charset=utf-8",
-	"draw.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8",
+	"index.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
+	"app.js": javaScript, "list.js": javaScript, "usage.js": javaScript, "net.js": javaScript, "draw.js": javaScript,
 }
 
-// policy is the Content-Security-Policy: the three files of the page, and requests to where they came from.
+const javaScript = "text/javascript; charset=utf-8"
+
+// policy is the Content-Security-Policy: the files of the page, and requests to where they came from.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
 // tailLines is how many lines of a log the page begins with.
 const tailLines = "500"
+
+// mostWaiting is the number of pods in a list whose events are read for why they wait.
+const mostWaiting = 50
 
 // errNoPod means that the agent has no pod of the UID.
 var errNoPod = errors.New("the agent has no such pod")
@@ -156,7 +163,24 @@ func (h *handler) pods(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		broken = nil // the agent may be older
 	}
-	return answerJSON(w, listOf(list.Items, gone, broken, h.now()))
+	return answerJSON(w, listOf(list.Items, gone, broken, h.waiting(req.Context(), list.Items), h.now()))
+}
+
+// waiting returns the events of the pods that wait, such as the last failure of a readiness probe.
+func (h *handler) waiting(ctx context.Context, pods []v1.Pod) map[types.UID][]runtime.Event {
+	events := map[types.UID][]runtime.Event{}
+	for i := range pods {
+		pod := &pods[i]
+		if len(events) == mostWaiting || toneOf(pod, terminal.Summarize(pod)) != waits {
+			continue
+		}
+		of, err := read[[]runtime.Event](ctx, h.agent, control.EventsPath+url.PathEscape(string(pod.UID)))
+		if err != nil {
+			break // the list is of use without them
+		}
+		events[pod.UID] = of
+	}
+	return events
 }
 
 // usage answers with what the pods use.

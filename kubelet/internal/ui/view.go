@@ -46,6 +46,8 @@ type podView struct {
 	Restarted *time.Time `json:"restarted,omitempty"`
 	Since     *time.Time `json:"since,omitempty"`
 	Gone      *time.Time `json:"gone,omitempty"`
+	// Labels are those of the pod; they are set in a list only.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Why is a sentence; it is empty in a list if the pod runs and is ready.
 	Why string `json:"why,omitempty"`
 }
@@ -58,8 +60,10 @@ type list struct {
 	Problems []control.Problem `json:"problems"`
 }
 
-// listOf returns the list.
-func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, now time.Time) list {
+// listOf returns the list. events are those of the pods that wait.
+func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, events map[types.UID][]runtime.Event,
+	now time.Time,
+) list {
 	l := list{Pods: []podView{}, Gone: []podView{}, Problems: broken}
 	sorted := make([]*v1.Pod, len(pods))
 	for i := range pods {
@@ -68,8 +72,9 @@ func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, now tim
 	for _, pod := range terminal.SortPods(sorted) {
 		l.Node = cmp.Or(l.Node, pod.Spec.NodeName)
 		v := viewOf(pod, now)
+		v.Labels = pod.Labels
 		if v.Tone != good {
-			v.Why = terminal.Why(pod, nil, nil, now)
+			v.Why = terminal.Why(pod, events[pod.UID], nil, now)
 		}
 		l.Pods = append(l.Pods, v)
 	}

@@ -1,53 +1,11 @@
 import { age, bytes, clock, cores, curve, el, setText, timeline } from './draw.js';
+import { drawListUsage, listAddress, openList, readList } from './list.js';
+import { Missing, Refused, pause, read, repeat, stream, takeToken } from './net.js';
+import { readUsage, series } from './usage.js';
 
 const $ = id => document.getElementById(id);
 const podsEvery = 2000, usageEvery = 5000, again = 3000; // milliseconds
-const mostPoints = 240, mostLog = 400000, shownEntries = 8;
-
-// The token is in the fragment of the first address, and then kept for this tab only.
-if (/^#[A-Z2-7]{16,}$/.test(location.hash)) {
-  sessionStorage.setItem('token', location.hash.slice(1));
-  history.replaceState(null, '', '#/');
-}
-
-class Refused extends Error {}
-class Missing extends Error {}
-
-async function request(path, signal) {
-  const resp = await fetch(path, { signal, headers: { Authorization: 'Bearer ' + (sessionStorage.getItem('token') || '') } });
-  if (resp.ok) return resp;
-  const text = (await resp.text()).trim();
-  throw new (resp.status === 401 ? Refused : resp.status === 404 ? Missing : Error)(text);
-}
-
-// stream calls take with each piece of text of an answer that does not end.
-async function stream(path, signal, take) {
-  const reader = (await request(path, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let part; !(part = await reader.read()).done;) take(part.value);
-}
-
-const pause = (ms, signal) => new Promise(done => {
-  const timer = setTimeout(done, ms);
-  signal.addEventListener('abort', () => { clearTimeout(timer); done(); }, { once: true });
-});
-
-const visible = signal => document.hidden ? new Promise(done => {
-  document.addEventListener('visibilitychange', done, { once: true, signal });
-  signal.addEventListener('abort', done, { once: true });
-}) : Promise.resolve();
-
-// repeat calls what until the signal; while the page is hidden it waits.
-async function repeat(ms, signal, what) {
-  for (; !signal.aborted; await pause(ms, signal)) {
-    await visible(signal);
-    if (signal.aborted) return;
-    try {
-      await what();
-    } catch (e) {
-      if (!signal.aborted) failed(e);
-    }
-  }
-}
+const mostLog = 400000, shownEntries = 8;
 
 function linked(tone, text) {
   $('link').dataset.tone = tone;
@@ -71,89 +29,7 @@ function notice(title, text) {
   linked('bad', 'Stopped');
 }
 
-// Usage is kept while the page is open: the agent has the present only.
-const usage = new Map();
-
-async function readUsage(signal) {
-  for (const [uid, p] of Object.entries((await (await request('api/usage', signal)).json()).pods)) {
-    const known = usage.get(uid) || [], at = +new Date(p.at);
-    if (known.length && known.at(-1).at >= at) continue;
-    usage.set(uid, [...known, { at, cores: p.cores, bytes: p.bytes }].slice(-mostPoints));
-  }
-  drawUsage();
-}
-
-function series(uid, key) {
-  return (usage.get(uid) || []).filter(p => p[key] !== undefined).map(p => ({ at: p.at, value: p[key] }));
-}
-
 let drawUsage = () => {};
-
-// The list of pods.
-
-const rows = new Map();
-
-function rowOf(uid) {
-  if (!rows.has(uid)) {
-    const cell = (cls, label) => el('td', { class: cls, 'data-label': label });
-    const r = {
-      name: el('a', { href: '#/pods/' + encodeURIComponent(uid) }), namespace: el('small'), reason: el('small', { class: 'reason' }),
-      state: el('span', { class: 'state' }), ready: cell('num', 'Ready'), restarts: cell('num', 'Restarts'), age: cell('num', 'Age'), cpu: cell('use', 'CPU'), memory: cell('use', 'Memory'),
-    };
-    r.row = el('tr', {}, el('td', {}, r.name, r.namespace, r.reason), el('td', {}, r.state), r.ready, r.restarts, r.age, r.cpu, r.memory);
-    rows.set(uid, r);
-  }
-  return rows.get(uid);
-}
-
-async function readList(signal) {
-  const list = await (await request('api/pods', signal)).json();
-  linked('good', 'Live');
-  setText($('node'), list.node);
-  const present = new Set(list.pods.map(p => p.uid));
-  for (const [uid, r] of rows) {
-    if (!present.has(uid)) { r.row.remove(); rows.delete(uid); }
-  }
-  list.pods.forEach((p, i) => {
-    const r = rowOf(p.uid);
-    r.row.dataset.tone = p.tone;
-    setText(r.name, p.name);
-    setText(r.namespace, p.namespace);
-    setText(r.reason, p.why || '');
-    r.reason.title = p.why || '';
-    r.reason.hidden = !p.why;
-    setText(r.state, p.status);
-    setText(r.ready, p.ready + '/' + p.total);
-    setText(r.restarts, p.restarts + (p.restarted ? ` (${age(p.restarted)} ago)` : ''));
-    setText(r.age, p.since ? age(p.since) : '');
-    if ($('pods').children[i] !== r.row) $('pods').insertBefore(r.row, $('pods').children[i] || null);
-  });
-  const count = tone => list.pods.filter(p => p.tone === tone).length;
-  const counts = [[count('good'), 'running'], [count('bad'), 'with a problem'], [count('waits'), 'waiting'], [count('ended'), 'completed']];
-  setText($('counts'), counts.filter(([n]) => n).map(([n, what]) => n + ' ' + what).join(' · '));
-  document.querySelector('.pods').hidden = !($('empty').hidden = list.pods.length > 0);
-  items('problems', list.problems || [], p => [el('code', {}, p.path), el('span', {}, p.error)]);
-  items('gone', list.gone, p => [el('a', { href: '#/pods/' + encodeURIComponent(p.uid) }, p.namespace + '/' + p.name), el('span', { class: 'state', 'data-tone': 'ended' }, p.status), el('span', { class: 'muted' }, age(p.gone) + ' ago')]);
-}
-
-// items shows a list below the table, if it has anything.
-function items(id, list, children) {
-  $(id).hidden = !list.length;
-  const key = JSON.stringify(list) + (id === 'gone' ? Math.floor(Date.now() / 10000) : '');
-  if ($(id).dataset.key === key) return; // a focus in it stays
-  $(id).dataset.key = key;
-  $(id).querySelector('ul').replaceChildren(...list.map(p => el('li', {}, ...children(p))));
-}
-
-function drawListUsage() {
-  for (const [uid, r] of rows) {
-    for (const [cell, key, format] of [[r.cpu, 'cores', cores], [r.memory, 'bytes', bytes]]) {
-      const points = series(uid, key), last = points.at(-1)?.value;
-      cell.replaceChildren(...(points.length ? [curve(points, ''), el('span', {}, format(last))] : []));
-      cell.querySelector('svg')?.setAttribute('aria-hidden', 'true'); // the text beside it has the value
-    }
-  }
-}
 
 // The page of a pod.
 
@@ -261,14 +137,15 @@ function openPod(uid, signal) {
   }, { signal });
   $('follow').addEventListener('change', () => { if ($('follow').checked) $('log').scrollTop = $('log').scrollHeight; }, { signal });
   addEventListener('resize', draw, { signal });
-  addEventListener('keydown', e => { if (e.key === 'Escape') location.hash = '#/'; }, { signal });
+  addEventListener('keydown', e => { if (e.key === 'Escape') location.hash = listAddress; }, { signal });
   drawUsage = () => drawPodUsage(uid);
   drawUsage();
+  document.querySelector('.back').href = listAddress;
   repeat(podsEvery, signal, async () => {
-    drawPod(await (await request('api/pods/' + encodeURIComponent(uid), signal)).json());
+    drawPod(await read('api/pods/' + encodeURIComponent(uid), signal));
     draw();
-  });
-  repeat(again, signal, () => readHistory(uid, entries, signal, draw));
+  }, failed);
+  repeat(again, signal, () => readHistory(uid, entries, signal, draw), failed);
 }
 
 let stop = new AbortController();
@@ -283,15 +160,17 @@ function route() {
     openPod(decodeURIComponent(uid), signal);
   } else {
     drawUsage = drawListUsage;
-    repeat(podsEvery, signal, async () => { await readList(signal); drawUsage(); });
+    openList(location.hash.split('?')[1], signal);
+    repeat(podsEvery, signal, async () => { await readList(signal); linked('good', 'Live'); }, failed);
   }
-  repeat(usageEvery, signal, () => readUsage(signal));
+  repeat(usageEvery, signal, async () => { await readUsage(signal); drawUsage(); }, failed);
   scrollTo(0, 0);
   $('main').focus({ preventScroll: true });
 }
 
 addEventListener('hashchange', () => {
-  if (/^#[A-Z2-7]{16,}$/.test(location.hash)) return location.reload(); // another token
+  takeToken();
   route();
 });
+takeToken();
 route();

@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeletkit/kubeletkit/runtime"
+)
+
+// scriptedAgent answers on the socket of an agent with pods that the test sets.
+type scriptedAgent struct {
+	root   string
+	server *httptest.Server
+
+	mu     sync.Mutex
+	pods   []v1.Pod
+	events map[types.UID][]runtime.Event
+}
+
+// newScriptedAgent returns an agent that has a directory, and does not answer yet.
+func newScriptedAgent(t *testing.T, pods []v1.Pod) *scriptedAgent {
+	t.Helper()
+	root, err := os.MkdirTemp("", "kk") // short, for the socket in it
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	return &scriptedAgent{root: root, pods: pods, events: map[types.UID][]runtime.Event{}}
+}
+
+// start makes it answer until stop or the end of the test.
+func (a *scriptedAgent) start(t *testing.T) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(a.root, "agent.sock"))
+	require.NoError(t, err)
+	a.server = &httptest.Server{Listener: l, Config: &http.Server{Handler: a.handler()}}
+	a.server.Start()
+	t.Cleanup(a.server.Close)
+}
+
+func (a *scriptedAgent) stop() {
+	a.server.CloseClientConnections() // of those that follow
+	a.server.Close()
+}
+
+func (a *scriptedAgent) handler() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(path string, value func(*http.Request) any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, req *http.Request) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			_ = json.NewEncoder(w).Encode(value(req)) // a client that went away
+		})
+	}
+	none := func(*http.Request) any { return []string{} }
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	answer("/pods", func(*http.Request) any { return v1.PodList{Items: a.pods} })
+	answer("/gone", none)
+	answer("/problems", none)
+	answer("/events/{uid}", func(req *http.Request) any {
+		if events := a.events[types.UID(req.PathValue("uid"))]; events != nil {
+			return events
+		}
+		return []runtime.Event{}
+	})
+	answer("/stats/summary", func(*http.Request) any { return a.summary() })
+	mux.HandleFunc("GET /history/{uid}", func(w http.ResponseWriter, req *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	})
+	mux.HandleFunc("GET /containerLogs/{path...}", func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.WriteString(w, "listening on :8080\n")
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	})
+	return mux
+}
+
+func (a *scriptedAgent) summary() any {
+	now, pods := time.Now(), []any{}
+	for i := range a.pods {
+		use := uint64(1+i*37%100) * 1e6
+		pods = append(pods, map[string]any{
+			"podRef": map[string]any{"uid": a.pods[i].UID},
+			"cpu":    map[string]any{"time": now.Format(time.RFC3339), "usageNanoCores": use + uint64(now.Unix())%7*1e6},
+			"memory": map[string]any{"time": now.Format(time.RFC3339), "workingSetBytes": use * 3},
+		})
+	}
+	return map[string]any{"pods": pods}
+}
+
+// change changes a pod.
+func (a *scriptedAgent) change(i int, change func(*v1.Pod)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.pods[i])
+}
+
+// ready makes a pod run, ready or not.
+func ready(is bool) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Status.Phase = v1.PodRunning
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Ready: is, State: v1.ContainerState{
+			Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Now().Add(-time.Hour))}}}}
+	}
+}
+
+// crashing makes a pod wait for the restart of a container that has failed.
+func crashing(p *v1.Pod) {
+	ready(false)(p)
+	p.Status.ContainerStatuses[0].RestartCount = 7
+	p.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
+		Reason: "CrashLoopBackOff", Message: "back-off 5m0s restarting failed container=main"}}
+	p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: 3,
+		Message: "fatal: the database refused the password", FinishedAt: metav1.NewTime(time.Now().Add(-time.Minute))}
+}
+
+// manyPods returns n pods in ten namespaces that are ready, but for some.
+func manyPods(n int) []v1.Pod {
+	pods := make([]v1.Pod, n)
+	for i := range pods {
+		p := &pods[i]
+		p.UID, p.Namespace = types.UID(fmt.Sprintf("uid-%d", i)), fmt.Sprintf("team-%d", i%10)
+		p.Name = fmt.Sprintf("service-%03d-edge7", i)
+		p.Labels = map[string]string{"app": fmt.Sprintf("app-%d", i%7), "tier": []string{"front", "back"}[i%2]}
+		p.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Duration(i) * time.Hour))
+		p.Spec.NodeName = "edge7"
+		p.Spec.Containers = []v1.Container{{Name: "main", Image: "registry.example.com/shop/service:1.4.2"}}
+		switch {
+		case i%250 == 77:
+			crashing(p)
+		default:
+			ready(true)(p)
+		}
+	}
+	return pods
+}
+
+// rowsNow are the names in the list, in its order.
+const rowsNow = "[...document.querySelectorAll('#pods a')].map(a => a.innerText).join()"
+
+// startScripted starts the page of an agent that answers with the pods.
+func startScripted(t *testing.T, pods []v1.Pod) (*scriptedAgent, *browser, string) {
+	t.Helper()
+	a := newScriptedAgent(t, pods)
+	a.start(t)
+	address := startUI(t, a.root)
+	return a, openBrowser(t, address), address
+}
+
+// The list of many pods has those with problems first, is filtered and sorted as its address says, and changes only
+// the row of the pod that has changed.
+func TestUIManyPods(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	a, b, _ := startScripted(t, manyPods(n))
+	a.mu.Lock()
+	a.events["uid-500"] = []runtime.Event{{Type: v1.EventTypeWarning, Reason: "Unhealthy", Count: 1,
+		Message: "Readiness probe failed: HTTP probe failed with statuscode: 503"}}
+	a.mu.Unlock()
+	b.await(t, "all pods", fmt.Sprintf("document.querySelectorAll('#pods tr').length === %d", n))
+	t.Logf("first contentful paint after %.0f ms, all rows after %.0f ms",
+		eval[float64](t, b, "performance.getEntriesByName('first-contentful-paint')[0].startTime"),
+		eval[float64](t, b, "performance.now()"))
+	b.await(t, "what they use", "[...document.querySelectorAll('#pods tr')].every(r => /MiB/.test(r.innerText))")
+	b.await(t, "problems first",
+		rowsNow+".startsWith('service-077-edge7,service-327-edge7,service-577-edge7,service-827-edge7,service-000-edge7')")
+	b.picture(t, "try-many", 1280, 900, false)
+	b.picture(t, "try-many-dark", 1280, 900, true)
+	b.picture(t, "try-many-390", 390, 844, false)
+	b.picture(t, "try-many-390-dark", 390, 844, true)
+	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), eval[int](t, b, "innerWidth"))
+
+	// One pod changes, and with it one row.
+	eval[chromedp.Void](t, b, `window.moved = 0; window.watched = new MutationObserver(all => {
+		for (const m of all) window.moved += m.addedNodes.length;
+	}); watched.observe(document.querySelector('#pods'), { childList: true })`)
+	a.change(500, ready(false))
+	b.await(t, "the pod among the problems, with the answer of its probe", "document.querySelector('#pods').children[4]"+
+		".innerText.includes('Readiness probe failed: HTTP probe failed with statuscode: 503')")
+	assert.Equal(t, 1, eval[int](t, b, "moved"), "rows that moved")
+	a.change(500, ready(true))
+	b.await(t, "the pod among the others", "!document.querySelector('#pods').children[4].innerText.includes('service-500')")
+	assert.Equal(t, 2, eval[int](t, b, "moved"), "rows that moved")
+	t.Logf("reading, drawing and layout of a list with one change take %.0f ms, of that drawing and layout %.0f ms; "+
+		"heap %.1f MB", resolve[float64](t, b, `(async () => {
+		window.list = await import('./list.js');
+		const began = performance.now();
+		await list.readList(new AbortController().signal);
+		document.body.offsetHeight;
+		return performance.now() - began;
+	})()`), resolve[float64](t, b, `(async () => {
+		const fetched = window.fetch, answer = await (await fetch('api/pods', { headers: {
+			Authorization: 'Bearer ' + sessionStorage.getItem('token') } })).json();
+		Object.assign(answer.pods[600], { tone: 'bad', status: 'Error', why: 'why' });
+		window.fetch = async () => ({ ok: true, json: async () => answer });
+		const began = performance.now();
+		const done = list.readList(new AbortController().signal);
+		window.fetch = fetched;
+		await done;
+		document.body.offsetHeight;
+		return performance.now() - began;
+	})()`), eval[float64](t, b, "performance.memory.usedJSHeapSize / 1e6"))
+
+	// The keyboard: / begins the filter, the arrows go through the rows, and Escape ends it.
+	press := func(keys string) {
+		t.Helper()
+		require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent(keys)))
+	}
+	eval[chromedp.Void](t, b, "document.activeElement.dispatchEvent("+ // a key of chromedp is typed although it is handled
+		"new KeyboardEvent('keydown', { key: '/', bubbles: true, cancelable: true }))")
+	press("team-3 083")
+	b.await(t, "what matches", rowsNow+" === 'service-083-edge7'")
+	b.await(t, "the number", "document.querySelector('#shown').innerText === '1 of 1000 pods'")
+	assert.Equal(t, "#/?text=team-3+083", eval[string](t, b, "location.hash"))
+	press(kb.ArrowDown)
+	press("\r")
+	b.await(t, "the page of the pod", "document.querySelector('#name').innerText === 'service-083-edge7'")
+	press("\x1b")
+	b.await(t, "the list with its filter", rowsNow+" === 'service-083-edge7' && "+
+		"location.hash === '#/?text=team-3+083' && document.querySelector('#text').value === 'team-3 083'")
+
+	// An address with a filter can be sent.
+	for hash, want := range map[string]string{
+		"#/?state=bad&namespace=team-7":                   "service-077-edge7,service-327-edge7,service-577-edge7,service-827-edge7",
+		"#/?label=app%3Dapp-3&text=service-01&sort=-name": "service-017-edge7,service-010-edge7",
+		"#/?text=no+such+pod":                             "",
+		"#/?sort=restarts&text=7-edge7&state=bad":         "service-077-edge7,service-327-edge7,service-577-edge7,service-827-edge7",
+	} {
+		eval[chromedp.Void](t, b, fmt.Sprintf("location.hash = %q", hash))
+		b.await(t, hash, fmt.Sprintf("%s === %q", rowsNow, want))
+	}
+	eval[chromedp.Void](t, b, "location.hash = '#/'")
+	eval[chromedp.Void](t, b, "document.querySelector('[data-sort=age]').click()")
+	b.await(t, "the youngest first", rowsNow+".startsWith('service-000-edge7,service-001-edge7')")
+	assert.Equal(t, "#/?sort=age", eval[string](t, b, "location.hash"))
+	assert.Equal(t, "ascending", eval[string](t, b,
+		"document.querySelector('[data-sort=age]').parentElement.getAttribute('aria-sort')"))
+
+	// On a phone each pod has one line, and nothing is wider than the screen.
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(390, 844)))
+	eval[chromedp.Void](t, b, "location.hash = '#/?sort=problems'")
+	b.await(t, "problems first", rowsNow+".startsWith('service-077')")
+	assert.Less(t, eval[float64](t, b,
+		"Math.max(...[...document.querySelectorAll('#pods tr')].map(r => r.getBoundingClientRect().height))"), 48.0)
+	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), 390)
+	b.noProblem(t)
+}
