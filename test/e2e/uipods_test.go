@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -260,4 +261,68 @@ func TestUIManyPods(t *testing.T) {
 		"Math.max(...[...document.querySelectorAll('#pods tr')].map(r => r.getBoundingClientRect().height))"), 48.0)
 	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), 390)
 	b.noProblem(t)
+}
+
+// tab opens another tab of the browser.
+func (b *browser) tab(t *testing.T, address string) *browser {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	t.Cleanup(cancel)
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(address)))
+	return &browser{ctx: ctx, problems: b.problems}
+}
+
+// When the agent has ended or hangs, the page says so in words and shows when it was last true; it goes on by itself.
+func TestUIAgentEnds(t *testing.T) {
+	t.Parallel()
+	a, b, address := startScripted(t, manyPods(30))
+	origin, _, _ := strings.Cut(address, "#")
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(390, 844)))
+	pod := b.tab(t, origin+"#/pods/uid-5") // as a link that is opened in a new tab
+	live := "document.querySelector('#link').innerText === 'Live' && !('stale' in document.body.dataset)"
+	stale := func(why string) string {
+		return fmt.Sprintf(`'stale' in document.body.dataset && /^As of \d\d:\d\d:\d\d$/.test(document.querySelector('#link').innerText) && `+
+			`document.querySelector('#outage').innerText.startsWith(%q)`, why)
+	}
+	pages := map[string]*browser{"the list": b, "a pod": pod}
+	for name, page := range pages {
+		page.await(t, name, live)
+	}
+	pod.await(t, "its log", "document.querySelector('#log').innerText.includes('listening on')")
+
+	a.stop()
+	for name, page := range pages {
+		page.await(t, name+" without the agent", stale("The agent does not answer"))
+		assert.LessOrEqual(t, eval[int](t, page, "document.documentElement.scrollWidth"),
+			eval[int](t, page, "innerWidth"), name)
+	}
+	assert.Equal(t, "rgb(92, 102, 117)", eval[string](t, b, "getComputedStyle(document.querySelector('#pods a')).color"))
+	assert.Equal(t, 30, eval[int](t, b, "document.querySelectorAll('#pods tr').length"))
+	assert.Contains(t, eval[string](t, pod, "document.querySelector('#log').innerText"), "listening on", "it stays")
+	b.picture(t, "try-stale-390", 390, 844, false)
+	b.picture(t, "try-stale-dark", 1280, 900, true)
+	pod.picture(t, "try-stale-pod", 1280, 900, false)
+	a.start(t)
+	for name, page := range pages {
+		page.await(t, name+" with the agent", live)
+	}
+
+	a.mu.Lock() // it accepts connections and does not answer
+	for name, page := range pages {
+		page.await(t, name+" of an agent that hangs", stale("The agent has not answered for ten seconds."))
+	}
+	a.mu.Unlock()
+	for name, page := range pages {
+		page.await(t, name+" of an agent that goes on", live)
+	}
+	b.noProblem(t)
+
+	// A browser without a tab of the page asks for the token, and then shows what was asked for.
+	other := openBrowser(t, origin+"#/pods/uid-5")
+	other.await(t, "the question", "document.activeElement === document.querySelector('#token')")
+	other.picture(t, "try-token", 1280, 500, false)
+	require.NoError(t, chromedp.Do(other.ctx, chromedp.KeyEvent(address+"\r")))
+	other.await(t, "the pod", "document.querySelector('#name').innerText === 'service-005-edge7'")
+	assert.Equal(t, origin+"#/pods/uid-5", eval[string](t, other, "location.href"))
+	other.noProblem(t)
 }

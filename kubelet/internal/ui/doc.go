@@ -5,7 +5,8 @@
 //   - The agent is reached by its socket, as by the other commands (package control).
 //   - The token is a secret that is made at each start. It is in the fragment of the address that
 //     the command prints, so no browser sends it in a URL. The page sends it in the header
-//     Authorization of each request for data.
+//     Authorization of each request for data. A tab without the token asks the other tabs of the page, which
+//     are of the same origin, and then the person.
 //
 // # Guarantees
 //

@@ -1,6 +1,6 @@
 import { age, bytes, clock, cores, curve, el, setText, timeline } from './draw.js';
 import { drawListUsage, listAddress, openList, readList } from './list.js';
-import { Missing, Refused, pause, read, repeat, stream, takeToken } from './net.js';
+import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, pause, read, repeat, stream, takeToken } from './net.js';
 import { readUsage, series } from './usage.js';
 
 const $ = id => document.getElementById(id);
@@ -12,10 +12,39 @@ function linked(tone, text) {
   setText($('link'), text);
 }
 
+let asOf = 0; // the time of the last reading
+
+function live() {
+  asOf = Date.now();
+  delete document.body.dataset.stale;
+  $('outage').hidden = true;
+  linked('good', 'Live');
+}
+
+// stale greys what the page shows, and says since when and why.
+function stale(why) {
+  document.body.dataset.stale = '';
+  const time = asOf && clock(asOf);
+  setText($('outage'), why + (asOf ? ` This page shows the state of ${time}, and goes on by itself.` : ' This page begins by itself.'));
+  $('outage').hidden = false;
+  linked('ended', asOf ? 'As of ' + time : 'Waiting');
+}
+
 function failed(e) {
-  if (e instanceof Refused) return notice('This page needs its token', 'Open the address that minikubelet ui has printed. Each start of it makes a new one.');
-  if (e instanceof Missing) return notice('There is no such pod', 'It has left the node, and the agent does not remember it.');
-  linked('bad', e instanceof TypeError ? 'minikubelet ui has ended' : e.message || 'The agent does not answer');
+  if (e instanceof Refused) return askToken();
+  if (e instanceof Missing) {
+    live();
+    return notice('There is no such pod', 'It has left the node, and the agent does not remember it.');
+  }
+  if (e instanceof NoAgent) return stale('The agent does not answer: it has ended, or starts again.');
+  if (e.name === 'TimeoutError') return stale('The agent has not answered for ten seconds.');
+  if (e instanceof TypeError) return stale('The command minikubelet ui has ended, or cannot be reached.');
+  stale((e.message || 'The agent does not answer') + '.');
+}
+
+// quiet is for what the page can do without.
+function quiet(e) {
+  if (e instanceof Refused) failed(e);
 }
 
 function show(id) {
@@ -23,11 +52,28 @@ function show(id) {
 }
 
 function notice(title, text) {
-  stop.abort();
-  $('notice').replaceChildren(el('h1', {}, title), el('p', { class: 'muted' }, text));
+  setText($('notice').querySelector('h1'), title);
+  setText($('notice').querySelector('p'), text);
+  $('ask').hidden = true;
   show('notice');
+}
+
+// askToken asks the other tabs for the token, and then the person.
+async function askToken() {
+  stop.abort();
+  if (await tokenOfTabs()) return route();
+  notice('This page needs its token', 'Open the address that minikubelet ui has printed, or paste it here. Each start of the command makes a new one.');
+  $('ask').hidden = false;
+  $('token').focus();
   linked('bad', 'Stopped');
 }
+
+$('ask').addEventListener('submit', e => {
+  e.preventDefault();
+  if (!keepToken($('token').value)) return $('token').select();
+  $('token').value = '';
+  route();
+});
 
 let drawUsage = () => {};
 
@@ -43,7 +89,8 @@ function drawPodUsage(uid) {
 }
 
 function drawPod(p) {
-  linked('good', 'Live');
+  live();
+  show('pod');
   document.title = p.name + ' – minikubelet';
   setText($('name'), p.name);
   setText($('status'), p.gone ? 'Gone' : p.status);
@@ -69,9 +116,10 @@ function drawPod(p) {
 
 // readHistory follows the history; an entry replaces the one with its key.
 async function readHistory(uid, entries, signal, draw) {
-  let rest = '';
-  entries.clear();
+  let rest = '', first = true;
   await stream(`api/pods/${encodeURIComponent(uid)}/history`, signal, text => {
+    if (first) entries.clear();
+    first = false;
     const lines = (rest + text).split('\n');
     rest = lines.pop();
     for (const e of lines.filter(Boolean).map(l => JSON.parse(l))) {
@@ -105,7 +153,7 @@ async function followLog(uid, container, signal) {
       await stream(`api/pods/${encodeURIComponent(uid)}/logs/${encodeURIComponent(container)}`, signal, text => {
         if (first) box.replaceChildren();
         first = false;
-        box.append(text);
+        box.append(el('span', { class: 'text' }, text));
         for (let size = box.textContent.length; size > mostLog && box.childNodes.length > 1;) {
           size -= box.firstChild.textContent.length;
           box.firstChild.remove();
@@ -117,7 +165,7 @@ async function followLog(uid, container, signal) {
       if (signal.aborted) return;
       note = e instanceof TypeError ? '' : e.message;
     }
-    if (note && !signal.aborted && first) box.replaceChildren(el('span', { class: 'note' }, note));
+    if (note && !signal.aborted && first && !box.querySelector('.text')) box.replaceChildren(el('span', { class: 'note' }, note));
   }
 }
 
@@ -145,7 +193,7 @@ function openPod(uid, signal) {
     drawPod(await read('api/pods/' + encodeURIComponent(uid), signal));
     draw();
   }, failed);
-  repeat(again, signal, () => readHistory(uid, entries, signal, draw), failed);
+  repeat(again, signal, () => readHistory(uid, entries, signal, draw), quiet);
 }
 
 let stop = new AbortController();
@@ -161,9 +209,9 @@ function route() {
   } else {
     drawUsage = drawListUsage;
     openList(location.hash.split('?')[1], signal);
-    repeat(podsEvery, signal, async () => { await readList(signal); linked('good', 'Live'); }, failed);
+    repeat(podsEvery, signal, async () => { await readList(signal); live(); }, failed);
   }
-  repeat(usageEvery, signal, async () => { await readUsage(signal); drawUsage(); }, failed);
+  repeat(usageEvery, signal, async () => { await readUsage(signal); drawUsage(); }, quiet);
   scrollTo(0, 0);
   $('main').focus({ preventScroll: true });
 }

@@ -27,7 +27,7 @@ const orders = {
 const largestFirst = ['restarts', 'cpu', 'memory'];
 
 const view = { text: '', state: '', namespace: '', label: '', sort: 'problems' }; // as in the address; "-cpu" is reversed
-let pods = [];
+let pods = [], known = false;
 
 // listAddress is the address of the list as it was last seen.
 export let listAddress = '#/';
@@ -127,7 +127,7 @@ function draw() {
   drawControls();
   setText($('shown'), shown.length < pods.length ? `${shown.length} of ${pods.length} pods` : '');
   document.querySelector('.pods').hidden = !shown.length;
-  $('empty').hidden = pods.length > 0;
+  $('empty').hidden = !known || pods.length > 0;
   $('nomatch').hidden = !pods.length || shown.length > 0;
 }
 
@@ -172,6 +172,7 @@ export async function readList(signal) {
   const list = await read('api/pods', signal);
   setText($('node'), list.node);
   pods = list.pods;
+  known = true;
   const present = new Set(pods.map(p => p.uid));
   for (const [uid, r] of rows) {
     if (present.has(uid)) continue;

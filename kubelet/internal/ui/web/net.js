@@ -2,26 +2,51 @@
 
 export class Refused extends Error {}
 export class Missing extends Error {}
+export class NoAgent extends Error {}
 
-const tokenForm = /^#?([A-Z2-7]{16,})$/;
+const kinds = { 401: Refused, 404: Missing, 503: NoAgent };
+const tokenForm = /(?:^|#)([A-Z2-7]{16,})$/;
+const answerWithin = 10000, tabsAnswer = 400; // milliseconds
 
-// takeToken moves the token from the address to the storage of this tab, and reports whether there was one.
+// keepToken keeps the token of an address for this tab, and reports whether there is one.
+export function keepToken(address) {
+  const token = address.trim().match(tokenForm)?.[1];
+  if (token) sessionStorage.setItem('token', token);
+  return Boolean(token);
+}
+
+// takeToken moves the token from the address to the storage of this tab.
 export function takeToken() {
-  const token = location.hash.match(tokenForm)?.[1];
-  if (!token) return false;
-  sessionStorage.setItem('token', token);
-  history.replaceState(null, '', '#/');
-  return true;
+  if (keepToken(location.hash)) history.replaceState(null, '', '#/');
+}
+
+// Tabs of this page share the token: the browser delivers these messages to pages of the same origin only.
+const tabs = new BroadcastChannel('token');
+let accepted = false;
+tabs.addEventListener('message', e => {
+  if (e.data === 'ask' && accepted) tabs.postMessage(sessionStorage.getItem('token'));
+});
+
+// tokenOfTabs asks the other tabs for another token than that of this tab, and reports whether there is one.
+export async function tokenOfTabs() {
+  const answer = new Promise(done => {
+    setTimeout(done, tabsAnswer);
+    tabs.addEventListener('message', e => { if (e.data !== 'ask') done(e.data); }, { once: true });
+  });
+  tabs.postMessage('ask');
+  const token = await answer;
+  return Boolean(token) && token !== sessionStorage.getItem('token') && keepToken(token);
 }
 
 export async function request(path, signal) {
   const resp = await fetch(path, { signal, headers: { Authorization: 'Bearer ' + (sessionStorage.getItem('token') || '') } });
+  accepted = resp.status !== 401;
   if (resp.ok) return resp;
-  const text = (await resp.text()).trim();
-  throw new (resp.status === 401 ? Refused : resp.status === 404 ? Missing : Error)(text);
+  throw new (kinds[resp.status] || Error)((await resp.text()).trim());
 }
 
-export const read = async (path, signal) => (await request(path, signal)).json();
+// read returns a value. The error is a TimeoutError if there is no answer for ten seconds.
+export const read = async (path, signal) => (await request(path, AbortSignal.any([signal, AbortSignal.timeout(answerWithin)]))).json();
 
 // stream calls take with each piece of text of an answer that does not end.
 export async function stream(path, signal, take) {
@@ -40,7 +65,7 @@ const visible = signal => document.hidden ? new Promise(done => {
 }) : Promise.resolve();
 
 // repeat calls what until the signal, and failed with its errors; while the page is hidden it waits.
-// It spends a tenth of the time at most: what takes long is called less often.
+// It spends a tenth of the time at most: what takes long is called less often. What fails is called as often as usual.
 export async function repeat(ms, signal, what, failed) {
   for (let took = 0; !signal.aborted; await pause(Math.max(ms, 9 * took), signal)) {
     await visible(signal);
@@ -48,9 +73,10 @@ export async function repeat(ms, signal, what, failed) {
     const began = performance.now();
     try {
       await what();
+      took = performance.now() - began;
     } catch (e) {
+      took = 0;
       if (!signal.aborted) failed(e);
     }
-    took = performance.now() - began;
   }
 }
