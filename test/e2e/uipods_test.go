@@ -85,9 +85,26 @@ func (a *scriptedAgent) handler() http.Handler {
 		<-req.Context().Done()
 	})
 	mux.HandleFunc("GET /containerLogs/{path...}", func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Query().Get("previous") == "true" {
+			_, _ = io.WriteString(w, "panic: the last words\n")
+			return
+		}
 		_, _ = io.WriteString(w, "listening on :8080\n")
-		_ = http.NewResponseController(w).Flush()
-		<-req.Context().Done()
+		for i := range 100000 {
+			_, _ = fmt.Fprintf(w, "GET /orders/%d 200\n", i)
+			if i < 300 {
+				continue
+			}
+			_ = http.NewResponseController(w).Flush()
+			if req.URL.Query().Get("follow") != "true" {
+				return
+			}
+			select {
+			case <-req.Context().Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 	})
 	return mux
 }
@@ -325,4 +342,49 @@ func TestUIAgentEnds(t *testing.T) {
 	other.await(t, "the pod", "document.querySelector('#name').innerText === 'service-005-edge7'")
 	assert.Equal(t, origin+"#/pods/uid-5", eval[string](t, other, "location.href"))
 	other.noProblem(t)
+}
+
+// The log of a pod is followed, and holds still while a person reads it; it is searched, saved, and there is that of the
+// previous instance.
+func TestUILogs(t *testing.T) {
+	t.Parallel()
+	_, b, address := startScripted(t, manyPods(3))
+	origin, _, _ := strings.Cut(address, "#")
+	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 3")
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate(origin+"#/pods/uid-1")))
+	const text = "document.querySelector('#log').innerText"
+	const position = "document.querySelector('#log').scrollTop"
+	b.await(t, "what is written", text+".includes('/orders/310 200')")
+	assert.Greater(t, eval[float64](t, b, position), 1000.0, "its end is shown")
+
+	eval[chromedp.Void](t, b, position+" = 500")
+	b.await(t, "that it is not followed", "!document.querySelector('#follow').checked")
+	last := eval[int](t, b, "Number("+text+".match(/orders.(\\d+) 200\\s*$/)[1])")
+	b.await(t, "what is written later", fmt.Sprintf(text+".includes('/orders/%d 200')", last+10))
+	assert.Equal(t, 500.0, eval[float64](t, b, position), "it holds still")
+	eval[chromedp.Void](t, b, position+" = 1e6")
+	b.await(t, "that it is followed", "document.querySelector('#follow').checked")
+
+	eval[chromedp.Void](t, b, "document.querySelector('#find').focus()")
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent("ORDERS/42 ")))
+	b.await(t, "what is found", "document.querySelector('#found').innerText === '1 found'")
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent("\r")))
+	b.await(t, "where it is", "document.querySelector('#found').innerText === '1 of 1 found' && "+position+" < 1500")
+	assert.Equal(t, 1, eval[int](t, b, "CSS.highlights.get('current').size"))
+	b.picture(t, "try-logs", 1280, 1400, false)
+	b.picture(t, "try-logs-390-dark", 390, 1500, true)
+	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), eval[int](t, b, "innerWidth"))
+
+	eval[chromedp.Void](t, b, "document.querySelector('#wrap').click()")
+	assert.Equal(t, "pre", eval[string](t, b, "getComputedStyle(document.querySelector('#log')).whiteSpace"))
+	eval[chromedp.Void](t, b, "document.querySelector('#previous').click()")
+	b.await(t, "the previous instance", text+".trim() === 'panic: the last words'")
+	eval[chromedp.Void](t, b, "document.querySelector('#previous').click()")
+	eval[chromedp.Void](t, b, `(make => URL.createObjectURL = blob => { window.saved = blob; return make(blob); })(`+
+		`URL.createObjectURL.bind(URL)); document.querySelector('#download').click()`)
+	b.await(t, "the file", "'saved' in window")
+	saved := resolve[string](t, b, "saved.text()")
+	assert.True(t, strings.HasPrefix(saved, "listening on :8080\nGET /orders/0 200\n"), saved)
+	assert.True(t, strings.HasSuffix(saved, "\nGET /orders/300 200\n"), saved)
+	b.noProblem(t)
 }

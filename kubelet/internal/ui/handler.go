@@ -32,7 +32,8 @@ var web embed.FS
 // files are the files of the page, with their types.
 var files = map[string]string{
 	"index.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
-	"app.js": javaScript, "list.js": javaScript, "usage.js": javaScript, "net.js": javaScript, "draw.js": javaScript,
+	"app.js": javaScript, "list.js": javaScript, "logs.js": javaScript, "usage.js": javaScript,
+	"net.js": javaScript, "draw.js": javaScript,
 }
 
 const javaScript = "text/javascript; charset=utf-8"
@@ -249,7 +250,28 @@ func (h *handler) history(w http.ResponseWriter, req *http.Request) error {
 	}
 }
 
-// logs answers with the log of a container, as text, until the pod ends or the browser ends the request.
+// logOptions returns the options of the log for the agent: the end of the log, and what comes later. That of the
+// previous instance ends, and all=true is the whole log as it is.
+func logOptions(given url.Values) url.Values {
+	options := url.Values{}
+	for _, name := range []string{"previous", "timestamps"} {
+		if given.Get(name) == "true" {
+			options.Set(name, "true")
+		}
+	}
+	if given.Get("all") == "true" {
+		return options
+	}
+	options.Set("tailLines", tailLines)
+	if !options.Has("previous") {
+		options.Set("follow", "true")
+		options.Set("restarts", "true")
+	}
+	return options
+}
+
+// logs answers with the log of a container, as text, until it or the pod ends or the browser ends the request. Its
+// parameters are previous, timestamps and all.
 func (h *handler) logs(w http.ResponseWriter, req *http.Request) error {
 	pod, _, err := h.find(req)
 	if err != nil {
@@ -259,8 +281,7 @@ func (h *handler) logs(w http.ResponseWriter, req *http.Request) error {
 	for _, element := range []string{pod.Namespace, pod.Name, string(pod.UID), req.PathValue("container")} {
 		path += "/" + url.PathEscape(element)
 	}
-	body, err := h.agent.get(req.Context(), path, url.Values{"follow": {"true"}, "restarts": {"true"},
-		"tailLines": {tailLines}})
+	body, err := h.agent.get(req.Context(), path, logOptions(req.URL.Query()))
 	if err != nil {
 		return err
 	}

@@ -192,6 +192,14 @@ func TestData(t *testing.T) {
 	rec := ask(t, h, "/api/pods/u1/logs/b", nil)
 	assert.Equal(t, "text/plain; charset=utf-8", rec.Header().Get("Content-Type"))
 	assert.Equal(t, "follow=true&restarts=true&tailLines=500 "+hostile+"\n", rec.Body.String())
+	for query, want := range map[string]string{
+		"previous=true":                   "previous=true&tailLines=500",
+		"timestamps=true&all=1&follow=no": "follow=true&restarts=true&tailLines=500&timestamps=true",
+		"all=true&previous=true":          "previous=true",
+		"all=true&limitBytes=1&stream=x":  "",
+	} {
+		assert.Equal(t, want+" "+hostile+"\n", ask(t, h, "/api/pods/u1/logs/b?"+query, nil).Body.String(), query)
+	}
 	rec = ask(t, h, "/api/pods/u1/logs/a", nil)
 	assert.Equal(t, 502, rec.Code)
 	assert.Equal(t, "container is waiting to start\n", rec.Body.String())

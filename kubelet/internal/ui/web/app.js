@@ -1,11 +1,12 @@
 import { age, bytes, clock, cores, curve, el, setText, timeline } from './draw.js';
 import { drawListUsage, listAddress, openList, readList } from './list.js';
-import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, pause, read, repeat, stream, takeToken } from './net.js';
+import { openLog, showContainers } from './logs.js';
+import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, read, repeat, stream, takeToken } from './net.js';
 import { readUsage, series } from './usage.js';
 
 const $ = id => document.getElementById(id);
 const podsEvery = 2000, usageEvery = 5000, again = 3000; // milliseconds
-const mostLog = 400000, shownEntries = 8;
+const shownEntries = 8;
 
 function linked(tone, text) {
   $('link').dataset.tone = tone;
@@ -103,15 +104,7 @@ function drawPod(p) {
     el('div', {}, el('span', { class: 'state' }, c.state), el('small', {}, c.since ? 'for ' + age(c.since) : '')),
     el('div', {}, el('small', {}, c.image), el('small', {}, c.restarts ? `${c.restarts} restart${c.restarts > 1 ? 's' : ''}` + (c.last ? `, last end: ${c.last}` : '') : '')),
     c.message ? el('div', { class: 'message' }, c.message) : '')));
-  const names = p.containers.map(c => c.name), select = $('container');
-  if (select.dataset.names !== JSON.stringify(names)) {
-    select.dataset.names = JSON.stringify(names);
-    const main = p.containers.find(c => !c.kind);
-    select.replaceChildren(...names.map(n => el('option', { value: n }, n)));
-    if (main) select.value = main.name;
-    select.dispatchEvent(new Event('change'));
-  }
-  $('chooser').hidden = names.length < 2;
+  showContainers(p.containers);
 }
 
 // readHistory follows the history; an entry replaces the one with its key.
@@ -144,48 +137,16 @@ function drawHistory(entries, all) {
   setText($('more'), `Show ${newest.length - shown.length} earlier`);
 }
 
-// followLog shows the log of a container, and what it writes, until the signal.
-async function followLog(uid, container, signal) {
-  const box = $('log');
-  for (let note; !signal.aborted; await pause(again, signal)) {
-    let first = true;
-    try {
-      await stream(`api/pods/${encodeURIComponent(uid)}/logs/${encodeURIComponent(container)}`, signal, text => {
-        if (first) box.replaceChildren();
-        first = false;
-        box.append(el('span', { class: 'text' }, text));
-        for (let size = box.textContent.length; size > mostLog && box.childNodes.length > 1;) {
-          size -= box.firstChild.textContent.length;
-          box.firstChild.remove();
-        }
-        if ($('follow').checked) box.scrollTop = box.scrollHeight;
-      });
-      note = first ? 'The container has written nothing.' : '';
-    } catch (e) {
-      if (signal.aborted) return;
-      note = e instanceof TypeError ? '' : e.message;
-    }
-    if (note && !signal.aborted && first && !box.querySelector('.text')) box.replaceChildren(el('span', { class: 'note' }, note));
-  }
-}
-
 function openPod(uid, signal) {
   const entries = new Map(), draw = () => drawHistory(entries, all);
-  let all = false, log = new AbortController();
-  for (const id of ['containers', 'facts', 'entries', 'timeline', 'log']) $(id).replaceChildren();
+  let all = false;
+  for (const id of ['containers', 'facts', 'entries', 'timeline']) $(id).replaceChildren();
   for (const id of ['name', 'status', 'why']) setText($(id), '');
   delete $('entries').dataset.key;
-  delete $('container').dataset.names;
+  openLog(uid, signal);
   $('more').addEventListener('click', () => { all = true; draw(); }, { signal });
-  $('container').addEventListener('change', () => {
-    log.abort();
-    log = new AbortController();
-    $('log').replaceChildren();
-    followLog(uid, $('container').value, AbortSignal.any([log.signal, signal]));
-  }, { signal });
-  $('follow').addEventListener('change', () => { if ($('follow').checked) $('log').scrollTop = $('log').scrollHeight; }, { signal });
   addEventListener('resize', draw, { signal });
-  addEventListener('keydown', e => { if (e.key === 'Escape') location.hash = listAddress; }, { signal });
+  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select')) location.hash = listAddress; }, { signal });
   drawUsage = () => drawPodUsage(uid);
   drawUsage();
   document.querySelector('.back').href = listAddress;
