@@ -19,9 +19,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -29,6 +32,7 @@ import (
 type scriptedAgent struct {
 	root   string
 	server *httptest.Server
+	began  time.Time
 
 	mu     sync.Mutex
 	pods   []v1.Pod
@@ -41,7 +45,7 @@ func newScriptedAgent(t *testing.T, pods []v1.Pod) *scriptedAgent {
 	root, err := os.MkdirTemp("", "kk") // short, for the socket in it
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	return &scriptedAgent{root: root, pods: pods, events: map[types.UID][]runtime.Event{}}
+	return &scriptedAgent{root: root, began: time.Now(), pods: pods, events: map[types.UID][]runtime.Event{}}
 }
 
 // start makes it answer until stop or the end of the test.
@@ -81,8 +85,13 @@ func (a *scriptedAgent) handler() http.Handler {
 	})
 	answer("/stats/summary", func(*http.Request) any { return a.summary() })
 	mux.HandleFunc("GET /history/{uid}", func(w http.ResponseWriter, req *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		<-req.Context().Done()
+		_ = json.NewEncoder(w).Encode(history.Entry{Record: runtime.Record{Stage: runtime.StageDecided,
+			Kind: runtime.KindProbe, Container: "main", Reason: "Readiness", Error: "statuscode: 503"}, Seq: 1, Count: 1,
+			First: a.began, Last: a.began})
+		if req.URL.Query().Get("follow") == "true" {
+			_ = http.NewResponseController(w).Flush()
+			<-req.Context().Done()
+		}
 	})
 	mux.HandleFunc("GET /containerLogs/{path...}", func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Query().Get("previous") == "true" {
@@ -117,6 +126,8 @@ func (a *scriptedAgent) summary() any {
 			"podRef": map[string]any{"uid": a.pods[i].UID},
 			"cpu":    map[string]any{"time": now.Format(time.RFC3339), "usageNanoCores": use + uint64(now.Unix())%7*1e6},
 			"memory": map[string]any{"time": now.Format(time.RFC3339), "workingSetBytes": use * 3},
+			"containers": []any{map[string]any{"name": "main", "memory": map[string]any{
+				"time": now.Format(time.RFC3339), "workingSetBytes": use * 2}}},
 		})
 	}
 	return map[string]any{"pods": pods}
@@ -386,5 +397,52 @@ func TestUILogs(t *testing.T) {
 	saved := resolve[string](t, b, "saved.text()")
 	assert.True(t, strings.HasPrefix(saved, "listening on :8080\nGET /orders/0 200\n"), saved)
 	assert.True(t, strings.HasSuffix(saved, "\nGET /orders/300 200\n"), saved)
+	b.noProblem(t)
+}
+
+// The page of a pod has its events, and of each container what it may use and uses, its probes with their last answer,
+// ports, mounts and environment without secrets; and the YAML.
+func TestUIPodDetails(t *testing.T) {
+	t.Parallel()
+	pods := manyPods(2)
+	c := &pods[1].Spec.Containers[0]
+	c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("256Mi")}
+	c.ReadinessProbe = &v1.Probe{PeriodSeconds: 10, ProbeHandler: v1.ProbeHandler{
+		HTTPGet: &v1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}}
+	c.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: v1.ProtocolTCP}}
+	c.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/var/lib/service"}}
+	c.Env = []v1.EnvVar{{Name: "MODE", Value: hostile}, {Name: "DB_PASSWORD", Value: "geheim"}}
+	pods[1].Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+		HostPath: &v1.HostPathVolumeSource{Path: "/srv/service"}}}}
+	ready(false)(&pods[1])
+	a, b, address := startScripted(t, pods)
+	a.mu.Lock()
+	a.events["uid-1"] = []runtime.Event{{Type: v1.EventTypeNormal, Reason: "Started", Message: "Started container main",
+		FieldPath: "spec.containers{main}", Count: 1, First: a.began, Last: a.began}, {Type: v1.EventTypeWarning,
+		Reason: "Unhealthy", Message: "Readiness probe failed: 503", Count: 12, First: a.began, Last: a.began}}
+	a.mu.Unlock()
+	origin, _, _ := strings.Cut(address, "#")
+	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 2")
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate(origin+"#/pods/uid-1")))
+	b.await(t, "the events, the newest first", "/Unhealthy/.test(document.querySelector('#events li')?.innerText) && "+
+		"document.querySelector('#events li').innerText.includes('12 times since')")
+	b.await(t, "what the container uses", "/memory \\d+ MiB/.test(document.querySelector('#containers').innerText)")
+	b.await(t, "the volume", "document.querySelector('#volumes').innerText.includes('hostPath /srv/service')")
+	eval[chromedp.Void](t, b, "document.querySelector('#containers summary').click()")
+	for _, text := range []string{"requested 100m", "limit 256Mi", "GET :8080/ready, every 10 s",
+		"fails: statuscode: 503 (since ", "8080/TCP", "from volume data", "(hidden)", hostile} {
+		b.await(t, text, fmt.Sprintf("document.querySelector('#containers').innerText.includes(%q)", text))
+	}
+	at := eval[string](t, b, "document.querySelector('#containers .head').innerText")
+	eval[chromedp.Void](t, b, "document.querySelector('#yaml summary').click()")
+	b.await(t, "the YAML", "document.querySelector('#yaml pre').innerText.includes('kind: Pod')")
+	assert.NotContains(t, eval[string](t, b, "document.documentElement.innerHTML"), "geheim")
+	a.change(1, ready(true))
+	b.await(t, "a change", fmt.Sprintf("document.querySelector('#containers .head').innerText !== %q", at))
+	assert.True(t, eval[bool](t, b, "document.querySelector('#containers details').open"), "it stays open")
+	b.picture(t, "try-details", 1280, 1500, false)
+	b.picture(t, "try-details-dark-390", 390, 1700, true)
+	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), eval[int](t, b, "innerWidth"))
 	b.noProblem(t)
 }

@@ -81,6 +81,7 @@ func newHandler(a *agent, token string) *handler {
 	h.data("/api/pods", h.pods)
 	h.data("/api/usage", h.usage)
 	h.data("/api/pods/{uid}", h.pod)
+	h.data("/api/pods/{uid}/yaml", h.yaml)
 	h.data("/api/pods/{uid}/history", h.history)
 	h.data("/api/pods/{uid}/logs/{container}", h.logs)
 	return h
@@ -190,7 +191,7 @@ func (h *handler) usage(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, usageOf(&s))
+	return answerJSON(w, usageOf(&s, req.URL.Query().Get("pod")))
 }
 
 // find returns the pod of the request, and when it was gone.
@@ -227,7 +228,38 @@ func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, detailsOf(pod, goneAt, events, h.now()))
+	return answerJSON(w, detailsOf(pod, goneAt, events, h.past(req.Context(), pod.UID), h.now()))
+}
+
+// past returns the history of a pod as far as it can be read.
+func (h *handler) past(ctx context.Context, uid types.UID) (entries []history.Entry) {
+	body, err := h.agent.get(ctx, control.HistoryPath+url.PathEscape(string(uid)), nil)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = body.Close() }()
+	for dec := json.NewDecoder(body); ; {
+		var e history.Entry
+		if dec.Decode(&e) != nil {
+			return entries
+		}
+		entries = append(entries, e)
+	}
+}
+
+// yaml answers with the manifest and the status of a pod.
+func (h *handler) yaml(w http.ResponseWriter, req *http.Request) error {
+	pod, _, err := h.find(req)
+	if err != nil {
+		return err
+	}
+	data, err := yamlOf(pod)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(data) // a browser that went away
+	return nil
 }
 
 // history answers with the entries of a pod, one JSON value a line, until the browser ends the request.

@@ -162,12 +162,17 @@ type containerView struct {
 	Last     string     `json:"last,omitempty"` // how the instance before ended
 	Restarts int32      `json:"restarts"`
 	Since    *time.Time `json:"since,omitempty"`
+	Groups   []group    `json:"groups,omitempty"`
 }
 
 // fact is a name with its value.
 type fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+	// Answer is the last answer of a probe, with its tone and the time since which it is so.
+	Answer string     `json:"answer,omitempty"`
+	Tone   tone       `json:"tone,omitempty"`
+	At     *time.Time `json:"at,omitempty"`
 }
 
 // details are what the page of a pod has.
@@ -175,19 +180,22 @@ type details struct {
 	podView
 	Facts      []fact          `json:"facts"`
 	Containers []containerView `json:"containers"`
+	Volumes    []fact          `json:"volumes"`
+	Events     []eventView     `json:"events"`
 }
 
-// detailsOf returns the details of a pod. goneAt is nil if it is on the node.
-func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, now time.Time) details {
-	d := details{podView: viewOf(pod, now), Containers: []containerView{}}
-	d.Why = terminal.Why(pod, events, nil, now)
+// detailsOf returns the details of a pod. goneAt is nil if it is on the node. past is its history.
+func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, past []history.Entry, now time.Time) details {
+	d := details{podView: viewOf(pod, now), Containers: []containerView{}, Volumes: volumesOf(pod),
+		Events: eventsOf(events)}
+	d.Why = terminal.Why(pod, events, past, now)
 	if goneAt != nil {
 		d.Gone, d.Tone = goneAt, ended
 		d.Why = "Not running: it is gone from the node since " + goneAt.Format(time.RFC3339)
 	}
 	add := func(name, value string) {
 		if value != "" {
-			d.Facts = append(d.Facts, fact{name, value})
+			d.Facts = append(d.Facts, fact{Name: name, Value: value})
 		}
 	}
 	add("IP", pod.Status.PodIP)
@@ -199,25 +207,27 @@ func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, now time.
 	for _, c := range statuses(pod) {
 		state[c.Name] = c
 	}
-	container := func(name, image, kind string) {
-		v := containerView{Name: name, Image: image, Kind: kind, State: "Waiting", Tone: waits}
-		if c := state[name]; c != nil {
-			v.describe(c)
+	container := func(c *v1.Container, kind string) {
+		v := containerView{Name: c.Name, Image: c.Image, Kind: kind, State: "Waiting", Tone: waits,
+			Groups: groupsOf(c, past)}
+		if s := state[c.Name]; s != nil {
+			v.describe(s)
 		}
 		d.Containers = append(d.Containers, v)
 	}
-	for _, c := range pod.Spec.InitContainers {
-		kind := "init"
+	for i := range pod.Spec.InitContainers {
+		c, kind := &pod.Spec.InitContainers[i], "init"
 		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 			kind = "sidecar"
 		}
-		container(c.Name, c.Image, kind)
+		container(c, kind)
 	}
-	for _, c := range pod.Spec.Containers {
-		container(c.Name, c.Image, "")
+	for i := range pod.Spec.Containers {
+		container(&pod.Spec.Containers[i], "")
 	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		container(c.Name, c.Image, "ephemeral")
+	for i := range pod.Spec.EphemeralContainers {
+		c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		container(&c, "ephemeral")
 	}
 	return d
 }
@@ -296,6 +306,8 @@ func entryOf(e history.Entry) entryView {
 // usageView is what the pods use at a time.
 type usageView struct {
 	Pods map[types.UID]usagePoint `json:"pods"`
+	// Containers are those of one pod, by name.
+	Containers map[string]usagePoint `json:"containers,omitempty"`
 }
 
 // usagePoint is one reading; a value that is not known is missing.
@@ -307,20 +319,31 @@ type usagePoint struct {
 	Bytes *uint64 `json:"bytes,omitempty"`
 }
 
-func usageOf(s *statsv1alpha1.Summary) usageView {
+// usageOf returns what all pods use, and the containers of the pod of the UID.
+func usageOf(s *statsv1alpha1.Summary, uid string) usageView {
 	u := usageView{Pods: map[types.UID]usagePoint{}}
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		var p usagePoint
-		if c := pod.CPU; c != nil && c.UsageNanoCores != nil {
-			p.At, p.Cores = c.Time.Time, new(float64(*c.UsageNanoCores)/1e9)
-		}
-		if m := pod.Memory; m != nil && m.WorkingSetBytes != nil {
-			p.At, p.Bytes = m.Time.Time, m.WorkingSetBytes
-		}
-		if !p.At.IsZero() {
+		if p := pointOf(pod.CPU, pod.Memory); !p.At.IsZero() {
 			u.Pods[types.UID(pod.PodRef.UID)] = p
+		}
+		if pod.PodRef.UID != uid {
+			continue
+		}
+		u.Containers = map[string]usagePoint{}
+		for j := range pod.Containers {
+			u.Containers[pod.Containers[j].Name] = pointOf(pod.Containers[j].CPU, pod.Containers[j].Memory)
 		}
 	}
 	return u
+}
+
+func pointOf(cpu *statsv1alpha1.CPUStats, memory *statsv1alpha1.MemoryStats) (p usagePoint) {
+	if cpu != nil && cpu.UsageNanoCores != nil {
+		p.At, p.Cores = cpu.Time.Time, new(float64(*cpu.UsageNanoCores)/1e9)
+	}
+	if memory != nil && memory.WorkingSetBytes != nil {
+		p.At, p.Bytes = memory.Time.Time, memory.WorkingSetBytes
+	}
+	return p
 }

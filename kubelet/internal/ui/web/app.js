@@ -1,7 +1,7 @@
 import { age, bytes, clock, cores, curve, el, setText, timeline } from './draw.js';
 import { drawListUsage, listAddress, openList, readList } from './list.js';
 import { openLog, showContainers } from './logs.js';
-import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, read, repeat, stream, takeToken } from './net.js';
+import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, read, repeat, request, stream, takeToken } from './net.js';
 import { readUsage, series } from './usage.js';
 
 const $ = id => document.getElementById(id);
@@ -76,7 +76,7 @@ $('ask').addEventListener('submit', e => {
   route();
 });
 
-let drawUsage = () => {};
+let drawUsage = () => {}, containerUsage = {};
 
 // The page of a pod.
 
@@ -99,12 +99,80 @@ function drawPod(p) {
   setText($('why'), p.why);
   const facts = [{ name: 'Namespace', value: p.namespace }, ...(p.since ? [{ name: 'Age', value: age(p.since) }] : []), ...(p.facts || [])];
   $('facts').replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name), el('dd', {}, f.value))));
-  $('containers').replaceChildren(...p.containers.map(c => el('li', { 'data-tone': c.tone },
-    el('div', {}, el('strong', {}, c.name), c.kind ? el('small', {}, c.kind) : ''),
-    el('div', {}, el('span', { class: 'state' }, c.state), el('small', {}, c.since ? 'for ' + age(c.since) : '')),
-    el('div', {}, el('small', {}, c.image), el('small', {}, c.restarts ? `${c.restarts} restart${c.restarts > 1 ? 's' : ''}` + (c.last ? `, last end: ${c.last}` : '') : '')),
-    c.message ? el('div', { class: 'message' }, c.message) : '')));
+  drawContainers(p.containers);
+  drawFacts($('volumes'), p.volumes || []);
+  $('volumestitle').hidden = !p.volumes;
+  drawEvents(p.events);
   showContainers(p.containers);
+}
+
+// drawContainers keeps the details that are open.
+function drawContainers(containers) {
+  const list = $('containers'), known = new Map([...list.children].map(li => [li.dataset.name, li]));
+  list.replaceChildren(...containers.map(c => {
+    const li = known.get(c.name) || el('li', { 'data-name': c.name }, el('div', { class: 'head' }),
+      el('details', {}, el('summary', {}, 'Resources, probes, ports, mounts, environment'), el('div', { class: 'groups' })));
+    li.dataset.tone = c.tone;
+    const used = containerUsage[c.name], use = used ? ['CPU ' + cores(used.cores), 'memory ' + bytes(used.bytes)].filter(u => !u.endsWith(' ')).join(', ') : '';
+    li.firstChild.replaceChildren(
+      el('div', {}, el('strong', {}, c.name), c.kind ? el('small', {}, c.kind) : ''),
+      el('div', {}, el('span', { class: 'state' }, c.state), el('small', {}, c.since ? 'for ' + age(c.since) : '')),
+      el('div', {}, el('small', {}, c.image), el('small', {}, c.restarts ? `${c.restarts} restart${c.restarts > 1 ? 's' : ''}` + (c.last ? `, last end: ${c.last}` : '') : ''),
+        el('small', {}, use)),
+      c.message ? el('div', { class: 'message' }, c.message) : '');
+    li.lastChild.hidden = !c.groups;
+    const key = JSON.stringify(c.groups);
+    if (li.dataset.key !== key) {
+      li.dataset.key = key;
+      li.lastChild.lastChild.replaceChildren(...(c.groups || []).map(g => {
+        const facts = el('dl', { class: 'table' });
+        drawFacts(facts, g.facts);
+        return el('section', {}, el('h3', {}, g.title), facts);
+      }));
+    }
+    return li;
+  }));
+}
+
+function drawFacts(node, facts) {
+  const key = JSON.stringify(facts);
+  if (node.dataset.key === key) return; // a selection in it stays
+  node.dataset.key = key;
+  node.replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name),
+    el('dd', {}, f.value, f.answer ? el('div', { class: 'answer', 'data-tone': f.tone }, `${f.answer} (since ${clock(f.at)})`) : ''))));
+}
+
+function drawEvents(events) {
+  $('noevents').hidden = events.length > 0;
+  const key = JSON.stringify(events);
+  if ($('events').dataset.key === key) return;
+  $('events').dataset.key = key;
+  $('events').replaceChildren(...events.map(e => el('li', { 'data-tone': e.tone }, el('time', { datetime: e.last, title: new Date(e.last).toString() }, clock(e.last)), el('i'),
+    el('span', {}, el('b', {}, e.reason), ` ${e.container ? e.container + ': ' : ''}${e.message}`), e.count > 1 ? el('em', {}, `${e.count} times since ${clock(e.first)}`) : '')));
+}
+
+// openYAML reads the manifest when it is unfolded.
+function openYAML(uid, signal) {
+  const box = $('yaml');
+  box.open = false;
+  box.addEventListener('toggle', async () => {
+    if (!box.open) return;
+    try {
+      setText(box.querySelector('pre'), await (await request(`api/pods/${encodeURIComponent(uid)}/yaml`, signal)).text());
+    } catch (e) {
+      if (!signal.aborted) setText(box.querySelector('pre'), e.message);
+    }
+  }, { signal });
+  $('copy').addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(box.querySelector('pre').textContent);
+      setText($('copied'), 'Copied');
+    } catch {
+      getSelection().selectAllChildren(box.querySelector('pre'));
+      setText($('copied'), 'The browser does not allow it; the text is selected.');
+    }
+    setTimeout(() => setText($('copied'), ''), again);
+  }, { signal });
 }
 
 // readHistory follows the history; an entry replaces the one with its key.
@@ -140,10 +208,13 @@ function drawHistory(entries, all) {
 function openPod(uid, signal) {
   const entries = new Map(), draw = () => drawHistory(entries, all);
   let all = false;
-  for (const id of ['containers', 'facts', 'entries', 'timeline']) $(id).replaceChildren();
+  for (const id of ['containers', 'facts', 'entries', 'timeline', 'volumes', 'events']) $(id).replaceChildren();
   for (const id of ['name', 'status', 'why']) setText($(id), '');
   delete $('entries').dataset.key;
+  delete $('events').dataset.key;
+  delete $('volumes').dataset.key;
   openLog(uid, signal);
+  openYAML(uid, signal);
   $('more').addEventListener('click', () => { all = true; draw(); }, { signal });
   addEventListener('resize', draw, { signal });
   addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select')) location.hash = listAddress; }, { signal });
@@ -172,7 +243,7 @@ function route() {
     openList(location.hash.split('?')[1], signal);
     repeat(podsEvery, signal, async () => { await readList(signal); live(); }, failed);
   }
-  repeat(usageEvery, signal, async () => { await readUsage(signal); drawUsage(); }, quiet);
+  repeat(usageEvery, signal, async () => { containerUsage = await readUsage(signal, uid && decodeURIComponent(uid)); drawUsage(); }, quiet);
   scrollTo(0, 0);
   $('main').focus({ preventScroll: true });
 }

@@ -5,8 +5,9 @@ import { read } from './net.js';
 const mostPoints = 240;
 const known = new Map();
 
-export async function readUsage(signal) {
-  const { pods } = await read('api/usage', signal);
+// readUsage reads what all pods use, and returns what the containers of a pod use, by name.
+export async function readUsage(signal, uid = '') {
+  const { pods, containers } = await read('api/usage?' + new URLSearchParams({ pod: uid }), signal);
   for (const [uid, p] of Object.entries(pods)) {
     const points = known.get(uid) || [], at = +new Date(p.at);
     if (points.length && points.at(-1).at >= at) continue;
@@ -15,6 +16,7 @@ export async function readUsage(signal) {
   for (const uid of known.keys()) {
     if (!pods[uid]) known.delete(uid);
   }
+  return containers || {};
 }
 
 // series returns the points {at, value} of a pod; the key is cores or bytes.
