@@ -222,7 +222,7 @@ func TestUI(t *testing.T) {
 	if *pictures != "" {
 		time.Sleep(50 * time.Second) // for curves that look like some
 	}
-	b.picture(t, "ui-list", 1040, 720, false)
+	b.picture(t, "ui-list", 1140, 720, false)
 	b.picture(t, "try-list-dark", 1040, 690, true)
 	b.picture(t, "try-list-400", 400, 1000, false)
 
@@ -250,6 +250,12 @@ func TestUI(t *testing.T) {
 	b.picture(t, "ui-pod", 1040, 1042, false)
 	b.picture(t, "try-pod-dark", 1040, 1400, true)
 	b.picture(t, "try-pod-400", 400, 1800, false)
+	eval[chromedp.Void](t, b, "document.querySelector('#log').replaceChildren(); document.querySelector('#previous').click()")
+	b.await(t, "the log of the previous instance",
+		"document.querySelector('#log').innerText.startsWith('connecting to the database')")
+	eval[chromedp.Void](t, b, "document.querySelector('#timestamps').click()")
+	b.await(t, "its time stamps", `/^\d{4}-\d\d-\d\dT[\d:.]+Z connecting/.test(document.querySelector('#log').innerText)`)
+	eval[chromedp.Void](t, b, "document.querySelector('#timestamps').click()")
 	open(web)
 	b.await(t, "the log of the first container", fmt.Sprintf("document.querySelector('#log').innerText.includes(%q)",
 		hostile))

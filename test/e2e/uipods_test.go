@@ -216,6 +216,7 @@ func TestUIManyPods(t *testing.T) {
 	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), eval[int](t, b, "innerWidth"))
 
 	// One pod changes, and with it one row.
+	require.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(1280, 900)))
 	eval[chromedp.Void](t, b, `window.moved = 0; window.watched = new MutationObserver(all => {
 		for (const m of all) window.moved += m.addedNodes.length;
 	}); watched.observe(document.querySelector('#pods'), { childList: true })`)
@@ -285,6 +286,10 @@ func TestUIManyPods(t *testing.T) {
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(390, 844)))
 	eval[chromedp.Void](t, b, "location.hash = '#/?sort=problems'")
 	b.await(t, "problems first", rowsNow+".startsWith('service-077')")
+	a.change(500, ready(false))
+	b.await(t, "the reason beside the state", "document.querySelector('#pods').children[4].innerText"+
+		".includes('not ready: main: Readiness')")
+	b.picture(t, "try-many-390-unready", 390, 844, false)
 	assert.Less(t, eval[float64](t, b,
 		"Math.max(...[...document.querySelectorAll('#pods tr')].map(r => r.getBoundingClientRect().height))"), 48.0)
 	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), 390)

@@ -48,7 +48,7 @@ type podView struct {
 	Gone      *time.Time `json:"gone,omitempty"`
 	// Labels are those of the pod; they are set in a list only.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Why is a sentence; it is empty in a list if the pod runs and is ready.
+	// Why is a sentence; in a list it is set for pods with a problem, and for those that wait.
 	Why string `json:"why,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func listOf(pods []v1.Pod, gone []recent.Gone, broken []control.Problem, events 
 		l.Node = cmp.Or(l.Node, pod.Spec.NodeName)
 		v := viewOf(pod, now)
 		v.Labels = pod.Labels
-		if v.Tone != good {
+		if v.Tone == bad || v.Tone == waits {
 			v.Why = terminal.Why(pod, events[pod.UID], nil, now)
 		}
 		l.Pods = append(l.Pods, v)

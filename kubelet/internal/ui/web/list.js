@@ -88,7 +88,7 @@ function drawRow(p) {
   if (r.row.dataset.tone !== p.tone) r.row.dataset.tone = p.tone;
   setText(r.name, p.name);
   setText(r.namespace, p.namespace);
-  setText(r.reason, p.why || '');
+  setText(r.reason, (p.why || '').replace(/^(Not running: |Running, but )/, '')); // the state is beside it
   r.reason.parentElement.hidden = !p.why;
   setText(r.state, p.status);
   setText(r.ready, p.ready + '/' + p.total);
