@@ -184,7 +184,8 @@ type PodKill struct {
 	// recorded when it created the containers.
 	Pod *v1.Pod
 	// Status is the observed state. Its sandboxes and containers may have ended or been
-	// removed since. That is no error.
+	// removed since. That is no error. A status with some of the containers and without
+	// sandboxes has only these containers stopped.
 	Status *PodStatus
 	// GracePeriod, in seconds, replaces the pod's own if it is not nil. 0 kills at once.
 	GracePeriod *int64

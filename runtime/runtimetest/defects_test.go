@@ -224,6 +224,14 @@ var defects = map[string]defect{
 		}
 		return d.Runtime.KillPod(ctx, req)
 	}),
+	"kills all of the pod": kills("KillOfOneContainer", func(ctx context.Context, d *defective, req podKill) error {
+		all, err := d.Runtime.InspectPod(ctx, req.Status.PodRef)
+		if err != nil {
+			return err
+		}
+		req.Status = all
+		return d.Runtime.KillPod(ctx, req)
+	}),
 	"needs the spec": kills("KillWithoutSpec", func(ctx context.Context, d *defective, req podKill) error {
 		if req.Pod == nil {
 			return errDefect

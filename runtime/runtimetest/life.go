@@ -141,6 +141,18 @@ func testKillTwice(e *env) {
 	assert.Equal(e, was, describe(running), "a status that was returned does not change")
 }
 
+func testKillOfOneContainer(e *env) {
+	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Sleep), e.container("other", e.Sleep))
+	s := e.start(pod)
+	one := &runtime.PodStatus{PodRef: s.PodRef, Containers: []runtime.ContainerStatus{*s.Newest("main")}}
+	require.NoError(e, e.Runtime.KillPod(e.ctx, runtime.PodKill{Pod: pod, Status: one}))
+	after := e.status(pod)
+	assert.False(e, running(after, "main"))
+	assert.True(e, running(after, "other"))
+	assert.Equal(e, runtime.SandboxReady, after.Sandboxes[0].State)
+	e.kill(pod)
+}
+
 func testKillWithoutSpec(e *env) {
 	pod := e.pod(v1.RestartPolicyAlways, e.container("main", e.Sleep))
 	s := e.start(pod)

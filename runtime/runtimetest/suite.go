@@ -140,6 +140,7 @@ var cases = []testCase{
 	{"Kill", nil, testKill},
 	{"KillTwice", nil, testKillTwice},
 	{"KillWithoutSpec", nil, testKillWithoutSpec},
+	{"KillOfOneContainer", nil, testKillOfOneContainer},
 	{"GracePeriod", needStubborn, testGracePeriod},
 	{"GracePeriodZero", needStubborn, testGracePeriodZero},
 	{"GracePeriodShortened", needStubborn, testGracePeriodShortened},

@@ -302,6 +302,8 @@ type call struct {
 	byPriority        bool
 	// showsLeft means that the command shows what an agent has left if none runs.
 	showsLeft bool
+	// usedLeft means that it has.
+	usedLeft bool
 	// namespace is "" if it was not given.
 	namespace                        string
 	allNamespaces                    bool
@@ -337,7 +339,11 @@ func (e Env) command(cmd *cobra.Command, run func(*call, context.Context) error,
 			return err
 		}
 		c.client.left = c.useLeft
-		return run(c, cmd.Context())
+		err := run(c, cmd.Context())
+		if err == nil && c.usedLeft {
+			return statusNotRunning
+		}
+		return err
 	}
 	return cmd
 }

@@ -91,7 +91,11 @@ func exitCodes(cmd *cobra.Command) string {
 	if cmd.HasAvailableSubCommands() || strings.Contains(cmd.Long, "exit code") {
 		return ""
 	}
-	return "The exit code is 0; 1 after an error, 2 if the arguments are wrong, 130 after an interrupt."
+	text := "The exit code is 0; 1 after an error, 2 if the arguments are wrong, 130 after an interrupt."
+	if cmd.Flags().Lookup("container-runtime-endpoint") != nil && cmd.Name() != "stop" {
+		text += " It is 3 if no agent runs, and what it has left is shown."
+	}
+	return text
 }
 
 // aboutPods explains POD, if the command has one.

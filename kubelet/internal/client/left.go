@@ -36,7 +36,7 @@ func (c *call) useLeft(ctx context.Context, noAgent error) bool {
 		return false
 	}
 	fmt.Fprintf(c.Err, "No agent answers on %s. This is what it has left on the disk. %s\n\n", c.client.socket, text)
-	c.client.Transport = inProcess{handler}
+	c.client.Transport, c.usedLeft = inProcess{handler}, true
 	return true
 }
 

@@ -28,10 +28,10 @@ func TestWithoutAnAgent(t *testing.T) {
 					failed
 			}})
 	}
-	require.NoError(t, run("pods", "-o", "name", "--container-runtime-endpoint", "unix:///x"))
+	require.ErrorIs(t, run("pods", "-o", "name", "--container-runtime-endpoint", "unix:///x"), ExitCode(3))
 	assert.Equal(t, "pod/web-n1\n", out.String())
 	assert.Contains(t, errOut.String(), "agent.sock. This is what it has left on the disk. All of unix:///x runs.\n")
-	require.NoError(t, run("describe", "web"))
+	require.ErrorIs(t, run("describe", "web"), ExitCode(3))
 	assert.Contains(t, out.String(), "web-n1")
 	require.ErrorContains(t, run("logs", "web", "-c", "b"), "waiting to start")
 	require.ErrorIs(t, run("status"), ExitCode(3))
