@@ -162,7 +162,7 @@ func describe(k *known, now time.Time, width int) string {
 	if len(pod.Spec.Volumes) > 0 {
 		fmt.Fprintln(d.w, "Volumes:")
 		for i := range pod.Spec.Volumes {
-			d.line(1, pod.Spec.Volumes[i].Name, "%s", volumeKind(&pod.Spec.Volumes[i]))
+			d.line(1, pod.Spec.Volumes[i].Name, "%s", terminal.VolumeText(&pod.Spec.Volumes[i].VolumeSource))
 		}
 	}
 	d.events(k.events)
@@ -299,15 +299,4 @@ func resources(list v1.ResourceList) string {
 		out = append(out, string(name)+"="+q.String())
 	}
 	return strings.Join(out, ", ")
-}
-
-func volumeKind(v *v1.Volume) string {
-	switch {
-	case v.EmptyDir != nil:
-		return "emptyDir"
-	case v.HostPath != nil:
-		return "hostPath " + v.HostPath.Path
-	default:
-		return "of a type that the agent does not support"
-	}
 }

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
@@ -202,35 +202,10 @@ func sourceOf(e *v1.EnvFromSource) string {
 func volumesOf(pod *v1.Pod) []fact {
 	var facts []fact
 	for i := range pod.Spec.Volumes {
-		facts = append(facts, fact{Name: pod.Spec.Volumes[i].Name, Value: volumeOf(&pod.Spec.Volumes[i].VolumeSource)})
+		v := &pod.Spec.Volumes[i]
+		facts = append(facts, fact{Name: v.Name, Value: terminal.VolumeText(&v.VolumeSource)})
 	}
 	return facts
-}
-
-// volumeOf returns the type of a volume, with what names it.
-func volumeOf(s *v1.VolumeSource) string {
-	switch {
-	case s.HostPath != nil:
-		return "hostPath " + s.HostPath.Path
-	case s.PersistentVolumeClaim != nil:
-		return "claim " + s.PersistentVolumeClaim.ClaimName
-	case s.ConfigMap != nil:
-		return "ConfigMap " + s.ConfigMap.Name
-	case s.Secret != nil:
-		return "Secret " + s.Secret.SecretName
-	case s.NFS != nil:
-		return "NFS " + s.NFS.Server + ":" + s.NFS.Path
-	case s.CSI != nil:
-		return "CSI driver " + s.CSI.Driver
-	case s.EmptyDir != nil && s.EmptyDir.SizeLimit != nil:
-		return strings.TrimSpace("emptyDir "+string(s.EmptyDir.Medium)) + ", limit " + s.EmptyDir.SizeLimit.String()
-	}
-	data, err := json.Marshal(s)
-	types := map[string]any{}
-	if err != nil || json.Unmarshal(data, &types) != nil {
-		return ""
-	}
-	return strings.Join(slices.Sorted(maps.Keys(types)), ", ") // one
 }
 
 // yamlOf returns a pod without what may be secret and what only API servers need.

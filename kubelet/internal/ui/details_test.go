@@ -60,20 +60,6 @@ func TestGroups(t *testing.T) {
 	assert.Empty(t, groupsOf(&v1.Container{Name: "a"}, past))
 }
 
-func TestVolumes(t *testing.T) {
-	for want, source := range map[string]v1.VolumeSource{
-		"emptyDir": {EmptyDir: &v1.EmptyDirVolumeSource{}},
-		"emptyDir Memory, limit 1Gi": {EmptyDir: &v1.EmptyDirVolumeSource{Medium: "Memory",
-			SizeLimit: new(resource.MustParse("1Gi"))}},
-		"hostPath /srv": {HostPath: &v1.HostPathVolumeSource{Path: "/srv"}},
-		"claim data":    {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
-		"NFS nas:/x":    {NFS: &v1.NFSVolumeSource{Server: "nas", Path: "/x"}},
-		"iscsi":         {ISCSI: &v1.ISCSIVolumeSource{}},
-	} {
-		assert.Equal(t, want, volumeOf(&source))
-	}
-}
-
 // No value that may be secret reaches the browser, and the pod stays as it is.
 func TestSecretsAreHidden(t *testing.T) {
 	pod := podtest.Pod(v1.PodRunning)
