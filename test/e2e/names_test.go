@@ -43,6 +43,7 @@ var onlyHere = map[string]map[string]string{
 		"HostProcesses":              "of a condition of the embedded runtime",
 		"InvalidDNSPolicy":           "a kubelet logs it",
 		"InvalidUID":                 "a kubelet makes a directory of any UID",
+		"NoAgent":                    "of the command line while no agent runs",
 		"OOMKilled":                  "of the container runtime",
 		"UserNamespacesForbidden":    "a kubelet leaves it to the API server",
 		"UserNamespacesNotSupported": "a kubelet tries again and again",
@@ -57,7 +58,7 @@ var onlyHere = map[string]map[string]string{
 }
 
 // historyReasons are the files whose reasons are those of a history, which a kubelet does not have.
-var historyReasons = regexp.MustCompile(`^(runtime|podworkers)/record\.go$|^runtime/plan/`)
+var historyReasons = regexp.MustCompile(`^(runtime|podworkers)/record\.go$|^runtime/plan/|/local/restart\.go$`)
 
 // notWritten are packages for tests and examples.
 var notWritten = regexp.MustCompile(`^(examples|internal/apitest|agenttest)/|/(fake|runtimetest|podworkerstest)/`)

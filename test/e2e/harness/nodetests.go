@@ -226,14 +226,47 @@ func (n *NodeTests) ReportPath() string { return filepath.Join(n.c.Dir, "nodetes
 func (n *NodeTests) Run(t testing.TB, timeout time.Duration) string {
 	t.Helper()
 	process := n.start(t, n.LogPath(), n.args...)
-	select {
-	case <-process.done:
-	case <-time.After(timeout):
-		t.Errorf("the node tests did not end within %v", timeout)
+	limit, tick := time.NewTimer(timeout), time.NewTicker(10*time.Second)
+	defer limit.Stop()
+	defer tick.Stop()
+	shown := 0
+	for ended := false; !ended; {
+		select {
+		case <-process.done:
+			ended = true
+		case <-limit.C:
+			t.Errorf("the node tests did not end within %v", timeout)
+			ended = true
+		case <-tick.C:
+			shown = n.show(t, shown)
+		}
 	}
+	n.show(t, shown)
 	out, err := os.ReadFile(n.LogPath())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// show prints the lines of the specs that have ended, from an offset in the log on, and returns the next one. What a
+// guest has printed is known also if it does not end.
+func (n *NodeTests) show(t testing.TB, offset int) int {
+	t.Helper()
+	out, err := os.ReadFile(n.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out[offset:])) {
+		if !strings.HasSuffix(line, "\n") {
+			break
+		}
+		offset += len(line)
+		for _, prefix := range []string{"•", "S [SKIPPED]", "[FAILED]", "[sig-"} {
+			if strings.HasPrefix(line, prefix) {
+				fmt.Print(line)
+			}
+		}
+	}
+	return offset
 }
