@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,12 +27,17 @@ func Of(path string) ([]string, error) {
 	}
 	var devices []string
 	for _, file := range files {
-		backing, err := os.ReadFile(file)
-		if err == nil && strings.TrimSpace(string(backing)) == path {
-			devices = append(devices, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))
+		if name := filepath.Base(filepath.Dir(filepath.Dir(file))); isOf(name, path) {
+			devices = append(devices, "/dev/"+name)
 		}
 	}
 	return devices, nil
+}
+
+// isOf reports whether the file or device at the path is attached to the loop device.
+func isOf(name, path string) bool {
+	backing, err := os.ReadFile("/sys/block/" + name + "/loop/backing_file")
+	return err == nil && strings.TrimSpace(string(backing)) == path
 }
 
 // Hold holds the block device open until [Release], also if this process ends: it mounts the device at the path, a file
@@ -116,8 +120,8 @@ func detachFrom(name, path string) error {
 		return err
 	}
 	defer device.Close()
-	if devices, err := Of(path); err != nil || !slices.Contains(devices, name) {
-		return err
+	if !isOf(filepath.Base(name), path) {
+		return nil
 	}
 	return Detach(name)
 }
