@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"maps"
-	goruntime "runtime"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,8 +25,7 @@ func (k *Kubelet) nodeObject(ctx context.Context) (*v1.Node, error) {
 
 func (k *Kubelet) describeNode(ctx context.Context, node *v1.Node) (err error) {
 	parts := k.agent.Parts()
-	machine := clusternode.NewMachine(clusternode.MachineOptions{StorageDir: k.settings.RootDir,
-		MaxPods: k.settings.PodLimit(goruntime.NumCPU()), UserNamespace: k.settings.InUserNamespace()})
+	machine := clusternode.NewMachine(k.settings.MachineOptions())
 	st := &node.Status
 	node.Name = parts.Host.NodeName
 	if st.Capacity, _, err = machine.NodeResources(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeletkit/kubeletkit/internal/logging"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 	"github.com/kubeletkit/kubeletkit/server/internal/lookup"
 )
 
@@ -82,12 +83,9 @@ func writeError(w http.ResponseWriter, code int, text string) {
 
 // statusOf returns the API status of a container, or nil.
 func statusOf(s *v1.PodStatus, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
-		s.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == container {
-				return &list[i]
-			}
+	for of := range podspec.Statuses(s) {
+		if of.Name == container {
+			return of
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeletkit/kubeletkit/internal/text"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // maxTerminationMessages is the largest total size of the termination messages of a
@@ -42,12 +43,9 @@ func normalize(pod *v1.Pod, s *v1.PodStatus) {
 		c.Message = cut(c.Message, maxMessage)
 		c.LastProbeTime, c.LastTransitionTime = apiTime(c.LastProbeTime.Time), apiTime(c.LastTransitionTime.Time)
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
-		s.EphemeralContainerStatuses} {
-		for i := range list {
-			normalizeState(&list[i].State, limits)
-			normalizeState(&list[i].LastTerminationState, limits)
-		}
+	for c := range podspec.Statuses(s) {
+		normalizeState(&c.State, limits)
+		normalizeState(&c.LastTerminationState, limits)
 	}
 	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortStableFunc(s.ContainerStatuses, byName)

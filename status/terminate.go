@@ -128,12 +128,9 @@ func outgoing(pod *v1.Pod, sent *v1.PodStatus, s v1.PodStatus, holdBack bool) v1
 
 // anyRunning reports whether a container runs according to the status.
 func anyRunning(s *v1.PodStatus) bool {
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
-		s.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].State.Running != nil {
-				return true
-			}
+	for c := range podspec.Statuses(s) {
+		if c.State.Running != nil {
+			return true
 		}
 	}
 	return false

@@ -99,6 +99,20 @@ func Containers(spec *v1.PodSpec) iter.Seq2[ContainerKind, *v1.Container] {
 	}
 }
 
+// Statuses ranges over the statuses of all containers, in the order of [Containers]. They are not copies.
+func Statuses(status *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return func(yield func(*v1.ContainerStatus) bool) {
+		for _, list := range [][]v1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses,
+			status.EphemeralContainerStatuses} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // UsedVolumes ranges over the volumes that a container of the spec uses, in their order: as a
 // mount, as a block device, or for an environment variable (fileKeyRef). The volumes are not
 // copies and must not be changed. As in kubelet, a pod does not need its other volumes.

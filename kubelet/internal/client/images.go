@@ -21,6 +21,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/gc"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // imagesCommand is the command images.
@@ -108,11 +109,11 @@ func (c *call) images(ctx context.Context) error {
 func usersOf(image *gc.Image, pods []*v1.Pod) (users []string) {
 	names := slices.Concat(image.Tags, image.Digests, []string{image.ID})
 	for _, pod := range terminal.SortPods(pods) {
-		if slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
-			pod.Status.EphemeralContainerStatuses), func(s v1.ContainerStatus) bool {
-			return s.ImageID != "" && slices.Contains(names, s.ImageID) || slices.Contains(names, s.Image)
-		}) {
-			users = append(users, pod.Namespace+"/"+pod.Name)
+		for s := range podspec.Statuses(&pod.Status) {
+			if s.ImageID != "" && slices.Contains(names, s.ImageID) || slices.Contains(names, s.Image) {
+				users = append(users, pod.Namespace+"/"+pod.Name)
+				break
+			}
 		}
 	}
 	return users

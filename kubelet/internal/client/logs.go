@@ -262,16 +262,13 @@ func copyLines(w io.Writer, prefix string, r io.Reader) error {
 
 // withReason adds why the container does not run, which kubelet's words do not have.
 func withReason(err error, pod *v1.Pod, container string) error {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
-		pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			switch s := &list[i]; {
-			case s.Name != container:
-			case s.State.Waiting != nil && s.State.Waiting.Message != "":
-				return fmt.Errorf("%w: %s", err, terminal.Escape(s.State.Waiting.Message))
-			default:
-				return err
-			}
+	for s := range podspec.Statuses(&pod.Status) {
+		switch {
+		case s.Name != container:
+		case s.State.Waiting != nil && s.State.Waiting.Message != "":
+			return fmt.Errorf("%w: %s", err, terminal.Escape(s.State.Waiting.Message))
+		default:
+			return err
 		}
 	}
 	if reason := cmp.Or(pod.Status.Reason, pod.Status.Message); reason != "" {

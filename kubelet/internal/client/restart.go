@@ -92,8 +92,12 @@ func grace(pod *v1.Pod) int64 {
 
 // runs reports whether the container runs.
 func runs(pod *v1.Pod, container string) bool {
-	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
-		func(s v1.ContainerStatus) bool { return s.Name == container && s.State.Running != nil })
+	for s := range podspec.Statuses(&pod.Status) {
+		if s.Name == container {
+			return s.State.Running != nil
+		}
+	}
+	return false
 }
 
 // deleteCommand is the command delete.

@@ -174,6 +174,19 @@ func (s *Settings) CredentialsOptions() credentials.Options {
 		Rotate: s.RotateCertificates}
 }
 
+// MachineOptions returns the options of what the node object has of the machine.
+func (s *Settings) MachineOptions() node.MachineOptions {
+	opts := node.MachineOptions{MaxPods: int(s.MaxPods), PodsPerCore: int(s.PodsPerCore),
+		UserNamespace: s.InUserNamespace()}
+	if opts.MaxPods == 0 { // a machine has 110 by default
+		opts.MaxPods = -1
+	}
+	if *s.LocalStorageCapacityIsolation {
+		opts.StorageDir = s.RootDir
+	}
+	return opts
+}
+
 // NodeOptions returns the options of the node object. They lack what comes from the agent.
 func (s *Settings) NodeOptions() (node.Options, error) {
 	name, err := s.NodeName()
@@ -188,14 +201,6 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 	if err != nil {
 		return node.Options{}, err
 	}
-	machine := node.MachineOptions{MaxPods: int(s.MaxPods), PodsPerCore: int(s.PodsPerCore),
-		UserNamespace: s.InUserNamespace()}
-	if machine.MaxPods == 0 { // a machine has 110 by default
-		machine.MaxPods = -1
-	}
-	if *s.LocalStorageCapacityIsolation {
-		machine.StorageDir = s.RootDir
-	}
 	external := s.CloudProvider == "external"
 	opts := node.Options{
 		Instance:              s.RootDir,
@@ -206,7 +211,7 @@ func (s *Settings) NodeOptions() (node.Options, error) {
 		GetOnExistsOnly:       s.gateOn("KubeletRegistrationGetOnExistsOnly"),
 		NoControllerAttach:    !*s.EnableControllerAttachDetach,
 		ExternalCloudProvider: external,
-		Info:                  node.NewMachine(machine),
+		Info:                  node.NewMachine(s.MachineOptions()),
 		Addresses:             &node.HostAddresses{Hostname: name, IPs: ips, WaitForProvider: external},
 		RequireStorage:        *s.LocalStorageCapacityIsolation,
 		Reserved:              reserved,

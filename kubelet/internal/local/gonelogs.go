@@ -92,23 +92,20 @@ func loggedInstances(pod *v1.Pod, dir string) *runtime.PodStatus {
 // idOf returns the ID of an instance of the container, by which the last status of the pod
 // names its logs. Instances that the status does not have get an ID of their own.
 func idOf(pod *v1.Pod, container string, restarts int32) runtime.ContainerID {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
-		pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			s, text := &list[i], ""
-			switch {
-			case s.Name != container:
-				continue
-			case s.RestartCount == restarts && s.State.Terminated != nil:
-				text = s.State.Terminated.ContainerID
-			case s.RestartCount == restarts:
-				text = s.ContainerID
-			case s.RestartCount == restarts+1 && s.LastTerminationState.Terminated != nil:
-				text = s.LastTerminationState.Terminated.ContainerID
-			}
-			if id, err := runtime.ParseContainerID(text); err == nil {
-				return id
-			}
+	for s := range podspec.Statuses(&pod.Status) {
+		text := ""
+		switch {
+		case s.Name != container:
+			continue
+		case s.RestartCount == restarts && s.State.Terminated != nil:
+			text = s.State.Terminated.ContainerID
+		case s.RestartCount == restarts:
+			text = s.ContainerID
+		case s.RestartCount == restarts+1 && s.LastTerminationState.Terminated != nil:
+			text = s.LastTerminationState.Terminated.ContainerID
+		}
+		if id, err := runtime.ParseContainerID(text); err == nil {
+			return id
 		}
 	}
 	return runtime.ContainerID{Type: "log", ID: container + "/" + strconv.Itoa(int(restarts))}

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubeletkit/kubeletkit/cluster"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
 	"github.com/kubeletkit/kubeletkit/node/eviction"
@@ -48,10 +49,7 @@ func underPressure(components []lifecycle.Component) []v1.NodeConditionType {
 	under := []v1.NodeConditionType{}
 	for _, condition := range eviction.ConditionTypes() {
 		for _, c := range components {
-			p, ok := c.(interface {
-				UnderPressure(c v1.NodeConditionType) bool
-			})
-			if ok && p.UnderPressure(condition) {
+			if p, ok := c.(cluster.Pressure); ok && p.UnderPressure(condition) {
 				under = append(under, condition)
 				break
 			}

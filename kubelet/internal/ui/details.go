@@ -14,6 +14,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/history"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // hidden stands for a value that is not shown.
@@ -214,21 +215,12 @@ func yamlOf(pod *v1.Pod) ([]byte, error) {
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	pod.ManagedFields = nil
 	delete(pod.Annotations, v1.LastAppliedConfigAnnotation)
-	hide := func(env []v1.EnvVar) {
-		for i := range env {
-			if env[i].ValueFrom == nil {
-				env[i].Value = valueOf(&env[i])
+	for _, c := range podspec.Containers(&pod.Spec) {
+		for i := range c.Env {
+			if c.Env[i].ValueFrom == nil {
+				c.Env[i].Value = valueOf(&c.Env[i])
 			}
 		}
-	}
-	for i := range pod.Spec.InitContainers {
-		hide(pod.Spec.InitContainers[i].Env)
-	}
-	for i := range pod.Spec.Containers {
-		hide(pod.Spec.Containers[i].Env)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		hide(pod.Spec.EphemeralContainers[i].Env)
 	}
 	return yaml.Marshal(pod)
 }

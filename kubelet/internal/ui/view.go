@@ -115,24 +115,12 @@ func toneOf(pod *v1.Pod, s terminal.Summary) tone {
 	case s.Status == "Running" && s.Ready == s.Total:
 		return good
 	}
-	for _, c := range statuses(pod) {
+	for c := range podspec.Statuses(&pod.Status) {
 		if toneOfContainer(c) == bad {
 			return bad
 		}
 	}
 	return waits
-}
-
-// statuses returns the statuses of all containers.
-func statuses(pod *v1.Pod) []*v1.ContainerStatus {
-	var all []*v1.ContainerStatus
-	for _, of := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
-		pod.Status.EphemeralContainerStatuses} {
-		for i := range of {
-			all = append(all, &of[i])
-		}
-	}
-	return all
 }
 
 // toneOfContainer returns how the state of a container is to be shown.
@@ -204,30 +192,23 @@ func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, past []hi
 	add("Node", pod.Spec.NodeName)
 	add("UID", string(pod.UID))
 	state := map[string]*v1.ContainerStatus{}
-	for _, c := range statuses(pod) {
+	for c := range podspec.Statuses(&pod.Status) {
 		state[c.Name] = c
 	}
-	container := func(c *v1.Container, kind string) {
-		v := containerView{Name: c.Name, Image: c.Image, Kind: kind, State: "Waiting", Tone: waits,
-			Groups: groupsOf(c, past)}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		v := containerView{Name: c.Name, Image: c.Image, State: "Waiting", Tone: waits, Groups: groupsOf(c, past)}
+		switch {
+		case kind == podspec.InitContainer && podspec.IsSidecar(c):
+			v.Kind = "sidecar"
+		case kind == podspec.InitContainer:
+			v.Kind = "init"
+		case kind == podspec.EphemeralContainer:
+			v.Kind = "ephemeral"
+		}
 		if s := state[c.Name]; s != nil {
 			v.describe(s)
 		}
 		d.Containers = append(d.Containers, v)
-	}
-	for i := range pod.Spec.InitContainers {
-		c, kind := &pod.Spec.InitContainers[i], "init"
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			kind = "sidecar"
-		}
-		container(c, kind)
-	}
-	for i := range pod.Spec.Containers {
-		container(&pod.Spec.Containers[i], "")
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		container(&c, "ephemeral")
 	}
 	return d
 }
