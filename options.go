@@ -72,8 +72,8 @@ type Options struct {
 	// while they are unknown. It takes the place of Host.IPs. It is called for each status, sync
 	// and probe, so it must be fast, and safe for concurrent use. nil: Host.IPs, and if that is
 	// empty or Host is nil, the result of [DetectHostIPs]. A changed address is in the statuses
-	// of pods with their next sync, after Workers.ResyncInterval at the latest; with [Agent.Sync] it is
-	// there at once.
+	// of pods with their next sync, after some minutes at the latest (Workers.ResyncInterval); with [Agent.Sync] it
+	// is there at once.
 	HostIPs func() []string
 
 	// API has what pods refer to.

@@ -107,7 +107,7 @@ func Refuse(reason, message string) error {
 // both are in the status of the containers that wait, and in one event of the type Normal with that reason. The message
 // of one wait does not change. The step is called again when the pod is
 // synced: the component requests that by [Node].Sync when it need not wait any more. The usual
-// resync calls it again, too.
+// resync, about once a minute, calls it again, too.
 func Wait(reason, message string) error {
 	return &runtime.WaitError{Reason: reason, Message: message}
 }
@@ -116,7 +116,8 @@ func Wait(reason, message string) error {
 type Preparer interface {
 	Component
 	// Prepare is called in each sync of the pod, before the runtime is called: before the first sandbox, after
-	// each change, and after a restart of the agent. It returns soon if everything is ready.
+	// each change, and after a restart of the agent. It returns soon if everything is ready. Syncs of a pod to which
+	// nothing happens become rare, see podworkers.Result: a component that looks for changes itself returns RetryAfter.
 	// ctx ends when the sync returns or the pod is to end.
 	//
 	// An error keeps containers that do not run from starting: they wait with the reason ContainerCreating or

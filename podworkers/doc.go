@@ -23,7 +23,8 @@
 // after the last call that changed something or failed. If SyncPod has changed
 // something, it is called again at once. Otherwise it is called again after the time
 // that it has returned, after the resync interval, or after the next update. Updates
-// that come during a call are merged into one, which is handled after the call.
+// that come during a call are merged into one, which is handled after the call. Resyncs
+// of a pod at rest become rarer, see [Result].
 //
 // When the pod is to end, the SyncPod under way is cancelled. Then
 // [Syncer.SyncTerminatingPod] is called until it succeeds, and after it

@@ -18,6 +18,8 @@ const (
 	freeChanges = 5
 	// firstPause is the pause after the first sync beyond freeChanges. It doubles.
 	firstPause = 100 * time.Millisecond
+	// maxRests is how often the time between resyncs of a pod at rest doubles.
+	maxRests = 3
 )
 
 // policy has the delays between calls.
@@ -26,15 +28,16 @@ type policy struct {
 	base, limit    time.Duration // of the back-off after failed calls
 }
 
-// resync returns the time until a pod is synced without any update. It ends at a
-// multiple of a 12th of the interval, by default 5 seconds, so that one wake-up of an
-// idle agent, which costs as much as several syncs, serves many pods.
-func (p policy) resync(now time.Time, jitter float64) time.Duration {
+// resync returns the time until a pod is synced without any update, if it was at rest in that many syncs before. It
+// ends at a multiple of a 12th of the interval, by default 5 to 40 seconds, so that one wake-up of an idle agent, which
+// costs as much as several syncs, serves many pods.
+func (p policy) resync(now time.Time, jitter float64, rests int) time.Duration {
 	if p.resyncInterval == forever {
 		return forever
 	}
-	wait := jittered(p.resyncInterval, jitter)
-	if grid := p.resyncInterval / 12; grid > 0 {
+	interval := p.resyncInterval << min(rests, maxRests)
+	wait := jittered(interval, jitter)
+	if grid := interval / 12; grid > 0 {
 		over := time.Duration(now.Add(wait).UnixNano()) % grid
 		wait += (grid - over) % grid
 	}

@@ -27,9 +27,10 @@ var (
 
 // Options are the settings of [Pool]; the zero value is valid.
 type Options struct {
-	// ResyncInterval is the time after which a pod is synced without any update. Up to a
-	// half is added at random, and up to a 12th so that many pods are synced at the same
-	// time. Default: 1 minute, the syncFrequency of kubelet. Negative: never.
+	// ResyncInterval is the time after which a pod is synced without any update. It doubles with each sync in a row
+	// that finds the pod at rest, up to three times, see [Result].AtRest. Up to a half is added at random, and up to a
+	// 12th so that many pods are synced at the same time. Default: 1 minute, the syncFrequency of kubelet. Negative:
+	// never.
 	ResyncInterval time.Duration
 	// BackoffBase is the delay after the first failed call. It doubles with each
 	// failure in a row, up to BackoffPeriod, and up to a half is added at random.

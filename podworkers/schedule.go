@@ -17,6 +17,7 @@ type schedule struct {
 
 	failures int // calls in a row that failed
 	changes  int // SyncPods in a row that changed something, without an update but Sync
+	rests    int // SyncPods in a row that found the pod at rest, without an update
 }
 
 // due returns when the next call is due; the zero time is at once. It returns false if
@@ -33,13 +34,16 @@ func (s schedule) due() (time.Time, bool) {
 }
 
 // taken returns the schedule after a call was taken.
-func (s schedule) taken() schedule { return schedule{failures: s.failures, changes: s.changes} }
+func (s schedule) taken() schedule {
+	return schedule{failures: s.failures, changes: s.changes, rests: s.rests}
+}
 
 // update returns the schedule after an update.
 func (s schedule) update(u Update) schedule {
 	if !u.Received.IsZero() && (s.received.IsZero() || u.Received.Before(s.received)) {
 		s.received = u.Received
 	}
+	s.rests = 0
 	if u.Type == Sync {
 		s.hinted = true
 	} else {
@@ -68,7 +72,11 @@ func (s schedule) synced(p policy, now time.Time, r returned) schedule {
 	wait := orForever(r.RetryAfter)
 	if !r.Changed {
 		s.changes = 0
-		wait = min(wait, p.resync(now, r.jitter))
+		if !r.AtRest {
+			s.rests = 0
+		}
+		wait = min(wait, p.resync(now, r.jitter, s.rests))
+		s.rests++
 	} else if s.changes++; s.changes > freeChanges {
 		// Each call changes something, which may go on for ever: slow down.
 		pause := p.pause(s.changes)

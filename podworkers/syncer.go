@@ -79,6 +79,9 @@ type Result struct {
 	// changes meanwhile; 0 means never. After an error it is used if it is shorter than
 	// the back-off.
 	RetryAfter time.Duration
+	// AtRest means that SyncPod has nothing to do unless something happens to the pod. Its resyncs become rarer
+	// then, up to one in eight resync intervals, until the next update.
+	AtRest bool
 }
 
 // Termination is the way in which a pod ends.

@@ -141,7 +141,7 @@ func TestAVolumeThatOutgrowsItsLimitEvictsThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		message := ""
 		m := startMeasuring(t, func(context.Context, *v1.Pod) (string, error) { return message, nil })
-		assert.Equal(t, podworkers.Result{}, m.sync(t, podworkers.Create, sizedPod("web")),
+		assert.Zero(t, m.sync(t, podworkers.Create, sizedPod("web")).RetryAfter,
 			"it is not synced for the measurement")
 		m.sync(t, podworkers.Create, testpod.New("other", testpod.UID("other"), testpod.Containers("main")))
 		time.Sleep(25 * time.Second)

@@ -68,6 +68,28 @@ func TestAStatusIsMadeAnewOnlyFromSomethingNew(t *testing.T) {
 	assert.Equal(t, 1, made(podworkers.Sync), "all about the pod was forgotten")
 }
 
+func TestAPodIsAtRestIfNothingIsExpected(t *testing.T) {
+	w := &world{}
+	s := newSyncer(t, w, podsync.Options{})
+	pod := makePod()
+	atRest := func() bool {
+		t.Helper()
+		res, err := s.SyncPod(t.Context(), podworkers.Sync, pod, observed(runtime.ContainerRunning, 0))
+		require.NoError(t, err)
+		return res.AtRest
+	}
+	assert.True(t, atRest())
+	w.sync.Waiting = map[string]v1.ContainerStateWaiting{"main": {Reason: "CrashLoopBackOff"}}
+	assert.False(t, atRest(), "a container waits")
+	w.sync = runtime.SyncResult{ResizeError: "no"}
+	assert.False(t, atRest(), "a resize is not done")
+	w.sync = runtime.SyncResult{}
+	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	assert.True(t, atRest())
+	pod.Spec.Volumes[0].VolumeSource = v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
+	assert.False(t, atRest(), "the claim may be expanded")
+}
+
 func TestADirectoryThatIsGoneIsPutBackThoughNothingHasChanged(t *testing.T) {
 	s := newSyncer(t, &world{}, podsync.Options{})
 	pod, seen := makePod(), observed(runtime.ContainerRunning, 0)

@@ -243,7 +243,11 @@ func (s *Syncer) SyncPod(ctx context.Context, typ podworkers.UpdateType, pod *v1
 	if len(w.by) == 0 || res.ResizeError != "" { // the resize of a pod that waits is not done
 		s.setResized(st, pod, res, err)
 	}
-	return podworkers.Result{Changed: res.Changed, RetryAfter: flow.Soonest(res.RetryAfter, recheck)}, err
+	atRest := !res.Changed && len(w.by) == 0 && len(res.Waiting) == 0 && res.ResizeError == "" &&
+		!hasPolledVolumes(pod)
+	return podworkers.Result{
+		Changed: res.Changed, RetryAfter: flow.Soonest(res.RetryAfter, recheck), AtRest: atRest,
+	}, err
 }
 
 // failure is the reason why a pod must not run any longer. The type of its event is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -105,6 +106,15 @@ func (s *Syncer) warnMounts(pod *v1.Pod, volumes map[string]runtime.Volume, err 
 		warn(err.Error())
 	}
 	return len(failed) > 0
+}
+
+// hasPolledVolumes reports whether the pod has volumes that a sync finds changed without an update of the pod, as the
+// size of a claim: all but those of which a change is reported.
+func hasPolledVolumes(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.DownwardAPI == nil &&
+			v.EmptyDir == nil && v.HostPath == nil && v.Image == nil
+	})
 }
 
 // hasAll reports whether all volumes that containers of the pod use are ready.
