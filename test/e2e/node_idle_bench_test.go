@@ -16,7 +16,8 @@ import (
 // minutes on a quiet machine. What was measured of an agent is also logged at once, so that a run that is
 // ended too early is not for nothing.
 //
-//   - "cpu-%" is its CPU time in percent of a core, "rss-MB" its resident memory at the end.
+//   - "cpu-%" is its CPU time in percent of a core, "wake-ups/s" how often a thread of it gets a CPU, "rss-MB" its
+//     resident memory at the end.
 //   - The others are the requests of each kind that it has made in that time, for 5 minutes, as
 //     in "update:leases". Watches are counted when they end, which is after 5 to 10 minutes.
 //
@@ -41,15 +42,17 @@ func benchmarkNodeIdle(b *testing.B, n int) {
 		m := &nodeMeasurement{c: c, plane: plane, agent: agent}
 		m.start(b, benchPods(fmt.Sprintf("idle-%d", round), n, Grace(2)))
 		time.Sleep(20*time.Second + pause) // what follows the starts is over
-		calls, cost, began := plane.Audited(b), agent.Cost(b), time.Now()
+		calls, cpu, wakeUps, began := plane.Audited(b), agent.ThreadCPU(b), agent.WakeUps(b), time.Now()
 		time.Sleep(period)
-		after, elapsed := agent.Cost(b), time.Since(began)
+		cpu, wakeUps = agent.ThreadCPU(b)-cpu, agent.WakeUps(b)-wakeUps
+		elapsed := time.Since(began)
 		add := func(unit string, value float64) {
 			took.add(who.name, unit, value)
 			fmt.Printf("%s, %d pods, idle for %.0f s: %.3f %s\n", who.name, n, elapsed.Seconds(), value, unit)
 		}
-		add("cpu-%", 100*float64(after.CPU-cost.CPU)/float64(elapsed))
-		add("rss-MB", float64(after.RSS)/(1<<20))
+		add("cpu-%", 100*float64(cpu)/float64(elapsed))
+		add("wake-ups/s", float64(wakeUps)/elapsed.Seconds())
+		add("rss-MB", float64(agent.Cost(b).RSS)/(1<<20))
 		for call, count := range plane.Audited(b) {
 			if count -= calls[call]; count > 0 {
 				add(strings.Replace(call, " ", ":", 1), float64(count)*float64(5*time.Minute)/float64(elapsed))

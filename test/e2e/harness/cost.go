@@ -27,12 +27,24 @@ func (c *Cluster) Cost(t testing.TB) Cost { return costOf(t, c.containerd) }
 
 // ThreadCPU returns the CPU time of the agent's threads to the nanosecond, where Cost counts ticks
 // of 10 ms. Threads that have ended are left out; those of a Go program that is idle do not end.
-func (a *Agent) ThreadCPU(t testing.TB) time.Duration { return threadCPU(t, a.process) }
+func (a *Agent) ThreadCPU(t testing.TB) time.Duration {
+	cpu, _ := threads(t, a.process)
+	return cpu
+}
+
+// WakeUps returns how often a thread of the agent has got a CPU.
+func (a *Agent) WakeUps(t testing.TB) int64 {
+	_, slices := threads(t, a.process)
+	return slices
+}
 
 // ThreadCPU returns the same of containerd, its shims and containers left out.
-func (c *Cluster) ThreadCPU(t testing.TB) time.Duration { return threadCPU(t, c.containerd) }
+func (c *Cluster) ThreadCPU(t testing.TB) time.Duration {
+	cpu, _ := threads(t, c.containerd)
+	return cpu
+}
 
-func threadCPU(t testing.TB, p *process) (total time.Duration) {
+func threads(t testing.TB, p *process) (cpu time.Duration, slices int64) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err != nil || len(files) == 0 {
@@ -44,14 +56,13 @@ func threadCPU(t testing.TB, p *process) (total time.Duration) {
 			continue // the thread has ended
 		}
 		// Documentation/scheduler/sched-stats.rst: time on a CPU, time in a run queue, time slices.
-		first, _, _ := strings.Cut(string(data), " ")
-		ns, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
+		var ran, waited, n int64
+		if _, err := fmt.Sscan(string(data), &ran, &waited, &n); err != nil {
 			t.Fatalf("unexpected %s: %q", file, data)
 		}
-		total += time.Duration(ns)
+		cpu, slices = cpu+time.Duration(ran), slices+n
 	}
-	return total
+	return cpu, slices
 }
 
 // CPU returns the CPU time of containerd with its shims and all that these have run: runc,
