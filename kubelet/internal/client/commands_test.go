@@ -149,7 +149,7 @@ func TestCommands(t *testing.T) {
 		out, errOut string // parts, "" for nothing
 		err         string
 	}{
-		{"pods", []string{"pods"}, "web-n1", "", ""},
+		{"pods", []string{"pods"}, "web-n1", "\nPods that are not ready:\n  default/web-n1: Not running: container b waits: CreateContainerError: no such device\n", ""},
 		{"pods of a namespace", []string{"pods", "-n", "other"}, "", "No pods found.\n", ""},
 		{"one of the pods", []string{"pods", "pod/web", "-o", "name"}, "pod/web-n1\n", "", ""},
 		{"pods with an unknown name", []string{"pods", "x"}, "", "", `there is no pod "x" in namespace "default"`},

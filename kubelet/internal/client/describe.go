@@ -27,7 +27,6 @@ type description struct {
 	width int
 	// held is what containers hold for themselves.
 	held map[string][]string
-	said said
 }
 
 func newDescription(now time.Time, width int) *description {
@@ -44,16 +43,8 @@ func (d *description) page() string {
 
 // headline writes the line that says why a pod is not running, and what follows is about it.
 func (d *description) headline(text string) {
-	d.said.add(text)
 	// The lines after it are not to be aligned with it.
 	fmt.Fprintf(d.text, "%s\n", wrapped(terminal.Escape(terminal.OneLine(text)), d.width))
-}
-
-// message writes a line with what the page does not have yet of an error.
-func (d *description) message(level int, name, text string) {
-	if text = d.said.rest(text); text != again {
-		d.optional(level, name, text)
-	}
 }
 
 func (d *description) line(level int, name, format string, args ...any) {
@@ -93,7 +84,7 @@ func describeAbsent(k *known, now time.Time, width int) string {
 func (d *description) manifests(broken []control.Problem) {
 	for _, p := range broken {
 		d.line(0, "Manifest", "%s", p.Path)
-		d.message(0, "Manifest Error", p.Error)
+		d.optional(0, "Manifest Error", p.Error)
 	}
 }
 
@@ -139,7 +130,7 @@ func describe(k *known, now time.Time, width int) string {
 	d.line(0, "Status", "%s", terminal.Summarize(pod).Status)
 	d.optional(0, "Phase", string(st.Phase))
 	d.optional(0, "Reason", st.Reason)
-	d.message(0, "Message", st.Message)
+	d.optional(0, "Message", st.Message)
 	d.manifests(k.broken)
 	var ips []string
 	for _, ip := range st.PodIPs {
@@ -153,10 +144,7 @@ func describe(k *known, now time.Time, width int) string {
 	if len(st.Conditions) > 0 {
 		fmt.Fprintln(d.w, "Conditions:")
 		for _, c := range st.Conditions {
-			d.line(1, string(c.Type),
-				"%s",
-				strings.TrimRight(fmt.Sprintf("%s %s", c.Status, strings.TrimSuffix(d.said.rest(c.Message), again)),
-					" "))
+			d.line(1, string(c.Type), "%s", strings.TrimRight(string(c.Status)+" "+terminal.OneLine(c.Message), " "))
 		}
 	}
 	if len(pod.Spec.Volumes) > 0 {
@@ -181,12 +169,8 @@ func (d *description) events(events []runtime.Event) {
 		{name: "Container", spare: true}, {name: "Message"}}, width: d.width}
 	fmt.Fprintln(d.text, "Events:")
 	for _, e := range slices.Backward(events) {
-		message := terminal.OneLine(e.Message)
-		if e.Type == v1.EventTypeWarning {
-			message = d.said.rest(message)
-		}
 		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), lastSeen(e, d.now),
-			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(message))
+			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(terminal.OneLine(e.Message)))
 	}
 	_ = p.flush()
 }
@@ -273,7 +257,7 @@ func (d *description) state(name string, s *v1.ContainerState) {
 	case s.Terminated != nil:
 		d.line(2, name, "Terminated")
 		d.optional(3, "Reason", s.Terminated.Reason)
-		d.message(3, "Message", s.Terminated.Message)
+		d.optional(3, "Message", s.Terminated.Message)
 		d.line(3, "Exit Code", "%d", s.Terminated.ExitCode)
 		if !s.Terminated.FinishedAt.IsZero() {
 			d.line(3, "Finished", "%s", d.at(s.Terminated.FinishedAt))
@@ -281,7 +265,7 @@ func (d *description) state(name string, s *v1.ContainerState) {
 	case s.Waiting != nil:
 		d.line(2, name, "Waiting")
 		d.optional(3, "Reason", s.Waiting.Reason)
-		d.message(3, "Message", s.Waiting.Message)
+		d.optional(3, "Message", s.Waiting.Message)
 	}
 }
 

@@ -70,9 +70,9 @@ func historyValueOf(e history.Entry) historyValue {
 // described is the number of entries that describe prints.
 const described = 20
 
-// historyCells returns the row of an entry. sentence is its text.
-func historyCells(e history.Entry, sentence string, now time.Time) []string {
-	what := terminal.OneLine(sentence)
+// historyCells returns the row of an entry.
+func historyCells(e history.Entry, now time.Time) []string {
+	what := terminal.OneLine(history.Sentence(e.Record))
 	if e.Count > 1 {
 		what += fmt.Sprintf(" (%d times in %s)", e.Count, duration.HumanDuration(e.Last.Sub(e.First)))
 	}
@@ -153,11 +153,7 @@ func (d *description) history(past []history.Entry) string {
 		p.width = d.width - 2
 	}
 	for _, e := range slices.Backward(past) {
-		sentence := history.Sentence(e.Record)
-		if terminal.IsProblem(&e.Record) && (e.Error != "" || e.Message != "") {
-			sentence = d.said.rest(sentence)
-		}
-		_ = p.row("", historyCells(e, sentence, d.now)...)
+		_ = p.row("", historyCells(e, d.now)...)
 	}
 	_ = p.flush()
 	return title + "  " + strings.ReplaceAll(strings.TrimSuffix(lines.String(), "\n"), "\n", "\n  ") + "\n"

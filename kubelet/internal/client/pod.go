@@ -39,18 +39,26 @@ func (c *call) problems(ctx context.Context) {
 }
 
 func (c *call) problemLines(heading string, all []control.Problem) {
+	var lines []string
+	for _, problem := range all {
+		lines = append(lines, problem.Path+": "+terminal.OneLine(problem.Error))
+	}
+	c.below(heading, lines, "validate names all of a directory")
+}
+
+// below prints the first lines below a table. rest is the command that has all, and what it does.
+func (c *call) below(heading string, lines []string, rest string) {
 	const most = 5
-	if len(all) == 0 {
+	if len(lines) == 0 {
 		return
 	}
 	fmt.Fprintln(c.Err, "\n"+heading)
-	for _, problem := range all[:min(most, len(all))] {
-		text := wrapped(terminal.Escape(problem.Path)+": "+terminal.Escape(terminal.OneLine(problem.Error)),
-			max(0, c.lineWidth()-4))
+	for _, line := range lines[:min(most, len(lines))] {
+		text := wrapped(terminal.Escape(line), max(0, c.lineWidth()-4))
 		fmt.Fprintf(c.Err, "  %s\n", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "))
 	}
-	if more := len(all) - most; more > 0 {
-		fmt.Fprintf(c.Err, "  and %d more; %s validate names all of a directory\n", more, c.Program)
+	if more := len(lines) - most; more > 0 {
+		fmt.Fprintf(c.Err, "  and %d more; %s %s\n", more, c.Program, rest)
 	}
 }
 
@@ -185,7 +193,7 @@ func (c *call) history(ctx context.Context) error {
 			case p.form.structured():
 				return p.document(historyValueOf(e))
 			}
-			if err := p.row("", historyCells(e, history.Sentence(e.Record), c.client.now())...); err != nil {
+			if err := p.row("", historyCells(e, c.client.now())...); err != nil {
 				return err
 			}
 			return p.flush()
@@ -225,7 +233,7 @@ func (c *call) printHistory(p *printer, past []history.Entry) error {
 				terminal.Escape(terminal.OneLine(history.Sentence(latest.Record)))), c.lineWidth()))
 	}
 	for _, e := range slices.Backward(past) {
-		if err := p.row("", historyCells(e, history.Sentence(e.Record), now)...); err != nil {
+		if err := p.row("", historyCells(e, now)...); err != nil {
 			return err
 		}
 	}

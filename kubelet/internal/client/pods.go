@@ -20,8 +20,8 @@ import (
 func podsCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "pods [NAME...]", Aliases: []string{"ps"}, Short: "list the pods", GroupID: groupPods,
-		Long: "Manifests that cannot be used are named below the table. If no agent runs, the pods are those that " +
-			"it has left.",
+		Long: "Why pods are not ready, and which manifests cannot be used, is below the table, in the standard error. " +
+			"If no agent runs, the pods are those that it has left.",
 		Example: `  minikubelet pods -n kube-system
   minikubelet pods -l app=web -w
   minikubelet pods -o wide --sort-by restarts
@@ -142,6 +142,11 @@ func (c *call) pods(ctx context.Context) error {
 	if err := p.end(all); err != nil || c.output.structured() || c.output == asName {
 		return err
 	}
+	var lines []string
+	for _, w := range c.waiting(ctx, list) {
+		lines = append(lines, w.Namespace+"/"+w.Name+": "+w.Why)
+	}
+	c.below("Pods that are not ready:", lines, "status names all")
 	c.problems(ctx)
 	return nil
 }

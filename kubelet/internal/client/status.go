@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // statusWithin is how long an agent may take to answer before the command status says that it does not.
@@ -139,19 +142,33 @@ func (c *call) agentState(ctx context.Context) (s agentState, err error) {
 			add("source %s has not delivered its pods", source.Name)
 		}
 	}
-	for _, pod := range terminal.SortPods(pods) {
-		if isFine(pod) {
-			s.Pods.Ready++
-			continue
-		}
-		w := waitingPod{pod.Namespace, pod.Name, terminal.Why(pod, nil, nil, c.client.now())}
-		s.Waiting = append(s.Waiting, w)
+	s.Waiting = c.waiting(ctx, terminal.SortPods(pods))
+	s.Pods.Ready = len(pods) - len(s.Waiting)
+	for _, w := range s.Waiting {
 		add("pod %s/%s: %s", w.Namespace, w.Name, w.Why)
 	}
 	for _, m := range s.Manifests {
 		add("manifest %s cannot be used: %s", m.Path, m.Error)
 	}
 	return s, nil
+}
+
+// waiting returns why the pods are not ready that are not.
+func (c *call) waiting(ctx context.Context, pods []*v1.Pod) (out []waitingPod) {
+	pods = slices.DeleteFunc(slices.Clone(pods), isFine)
+	if len(pods) == 0 {
+		return nil
+	}
+	of := map[types.UID][]runtime.Event{}
+	all, _ := c.client.allEvents(ctx) // without them less is known
+	for _, e := range all {
+		of[e.Pod.UID] = append(of[e.Pod.UID], e)
+	}
+	for _, pod := range pods {
+		why := terminal.Why(pod, of[pod.UID], nil, c.client.now())
+		out = append(out, waitingPod{pod.Namespace, pod.Name, why})
+	}
+	return out
 }
 
 // isFine reports whether the pod has succeeded, or all of its containers are ready.
