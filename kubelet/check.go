@@ -112,13 +112,13 @@ func runCheck(ctx context.Context, program config.Program, fsRoot string, args, 
 	}
 	switch blocking := len(report.Blocking()); {
 	case blocking > 0:
-		return fmt.Errorf("%d findings stand against a start of the agent", blocking)
+		return fmt.Errorf("of %d findings, %d against a start of the agent: those with !", len(report.Findings), blocking)
 	case !report.HasKubelet():
 		return &client.Failure{Code: notCompared, Err: errors.New("there is no kubelet to compare with: nothing is " +
 			"known of a change to this agent")}
 	case len(report.NotChecked) > 0:
-		return &client.Failure{Code: notCompared, Err: fmt.Errorf("no finding stands against a start of the agent, "+
-			"but not all was checked: %s", strings.Join(report.NotChecked, "; "))}
+		return &client.Failure{Code: notCompared, Err: fmt.Errorf("of %d findings, none against a start of the agent, "+
+			"but not all was checked", len(report.Findings))}
 	default:
 		return nil
 	}
