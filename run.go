@@ -352,7 +352,7 @@ func failures(pods []*v1.Pod) error {
 // unlock, or with the process, however it ends. It is for programs that change the directory while no agent runs.
 func LockRoot(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := safefile.MakeDir(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("making the root directory: %w", err)
+		return nil, fmt.Errorf("making the root directory (Options.RootDir): %w", err)
 	}
 	f, err := safefile.LockSoon(ctx, filepath.Join(dir, "lock"))
 	if errors.Is(err, safefile.ErrLocked) {
@@ -376,13 +376,14 @@ const logsLock = ".kubeletkit.lock"
 // the agent cannot remove anything from it, and goes on without a lock.
 func lockLogs(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil && !notOurs(err) {
-		return nil, fmt.Errorf("making the pod logs directory: %w", err)
+		return nil, fmt.Errorf("making the pod logs directory (Options.Host.PodLogsDir): %w", err)
 	}
 	f, err := safefile.LockSoon(ctx, filepath.Join(dir, logsLock))
 	switch {
 	case errors.Is(err, safefile.ErrLocked):
 		return nil, fmt.Errorf("pod logs directory %s is in use by another agent, and each would remove the logs of "+
-			"the other's pods; give this one a directory of its own: %w", dir, err)
+			"the other's pods; give this one a directory of its own, by podLogsDir of the configuration or "+
+			"Options.Host.PodLogsDir: %w", dir, err)
 	case notOurs(err), errors.Is(err, fs.ErrNotExist): // it could not be made
 		return func() {}, nil
 	case err != nil:

@@ -47,7 +47,7 @@ func TestFirstScreen(t *testing.T) {
 	var lines []string
 	for line := range strings.Lines(string(said)) {
 		// the probe may come too early
-		ofAPod := strings.Contains(line, "has no effect; logged once") || strings.Contains(line, "reason=Unhealthy")
+		ofAPod := strings.Contains(line, "reason=Unhealthy")
 		// it may lack what these watch
 		ofTheMachine := strings.Contains(line, "lack of memory are not watched, since") ||
 			strings.Contains(line, "signals about memory are missing")

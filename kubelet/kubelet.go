@@ -357,13 +357,18 @@ func (k *Kubelet) openEmbedded(ctx context.Context) error {
 	if !k.settings.Embedded {
 		return nil
 	}
-	k.log.Info("Containers are processes of this machine; --container-runtime-endpoint gives a container runtime")
 	rt, err := openEmbedded(ctx, k.settings, k.log)
 	if err != nil {
 		return err
 	}
 	k.failed, k.closers = rt.Done(), append(k.closers, rt.Close)
-	k.embeddedLimits = k.settings.Kubeconfig != "" && rt.LimitsPods() // the node object has it
+	limits, without := rt.LimitsPods(), "a network, read-only mounts"
+	if !limits {
+		without = "a network, limits, read-only mounts"
+	}
+	k.log.Info("Containers are processes of this machine; --container-runtime-endpoint gives a container runtime",
+		"without", without)
+	k.embeddedLimits = k.settings.Kubeconfig != "" && limits // the node object has it
 	return nil
 }
 

@@ -1,7 +1,7 @@
 // Edge is a whole agent for a node without a cluster: manifests in a directory, and a container runtime. It links no
 // client-go, and has about 25 MB of resident memory with 100 pods.
 //
-//	go build -tags grpcnotrace ./examples/edge
+//	go build ./examples/edge
 //	edge -socket unix:///run/containerd/containerd.sock -manifests /etc/manifests -root /var/lib/edge
 //
 // The agent stops every pod of the runtime that is not one of its own.
@@ -9,7 +9,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
+	"io/fs"
 	"log"
 	"log/slog"
 	"os"
@@ -52,8 +55,12 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer rt.Close()
-	return kubeletkit.Run(ctx, kubeletkit.Options{
+	err = kubeletkit.Run(ctx, kubeletkit.Options{
 		NodeName: *node, RootDir: *root, Runtime: rt, Observe: kubeletkit.Observe{Logger: logger},
 		Sources: []podconfig.Source{file.New(*manifests, file.Options{Logger: logger})},
 	})
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w; run it as root, or give it a directory of this user with -root", err)
+	}
+	return err
 }

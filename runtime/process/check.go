@@ -24,8 +24,12 @@ type hostFacts struct {
 
 func (h *hostFacts) root() bool { return h.UID == 0 }
 
-// findings are the requests that cannot be met. Those in refused are errors.
-type findings struct{ refused, warnings []string }
+// findings are the requests that cannot be met. Those in refused are errors. usual are the warnings about what no
+// container of the server gets.
+type findings struct {
+	refused, warnings []string
+	usual             map[string]bool
+}
 
 func (f *findings) refuse(format string, args ...any) {
 	f.refused = append(f.refused, fmt.Sprintf(format, args...))
@@ -33,6 +37,15 @@ func (f *findings) refuse(format string, args ...any) {
 
 func (f *findings) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
+}
+
+// warnUsual is warn for what no container of this server gets: the program says it at its start.
+func (f *findings) warnUsual(format string, args ...any) {
+	f.warn(format, args...)
+	if f.usual == nil {
+		f.usual = map[string]bool{}
+	}
+	f.usual[f.warnings[len(f.warnings)-1]] = true
 }
 
 // err returns one error for everything in refused, or nil.
@@ -52,7 +65,7 @@ func checkSandbox(c *criv1.PodSandboxConfig, host *hostFacts) *findings {
 	}
 	sec := c.GetLinux().GetSecurityContext()
 	if ns := sec.GetNamespaceOptions(); ns.GetNetwork() == criv1.NamespaceMode_POD {
-		f.warn("the pod has no network of its own: its address and its ports are the host's")
+		f.warnUsual("the pod has no network of its own: its address and its ports are the host's")
 	}
 	for _, p := range c.GetPortMappings() {
 		if p.GetHostPort() != 0 && p.GetHostPort() != p.GetContainerPort() {
@@ -178,7 +191,7 @@ func checkMounts(f *findings, c *criv1.ContainerConfig, sandbox *criv1.PodSandbo
 		}
 	}
 	if readOnly {
-		f.warn("read-only mounts are writable if the user may write to them")
+		f.warnUsual("read-only mounts are writable if the user may write to them")
 	}
 	return env, links
 }

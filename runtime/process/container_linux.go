@@ -128,7 +128,11 @@ func (s *runtimeService) CreateContainer(ctx context.Context,
 		}
 	}
 	for _, m := range s.limit(b, &rec) {
-		found.warn("%s is not enforced: %v", m.kind, m.err)
+		warn := found.warn
+		if !s.limitsPods && errors.Is(m.err, errNoCgroup) {
+			warn = found.warnUsual
+		}
+		warn("%s is not enforced: %v", m.kind, m.err)
 	}
 	defer func() {
 		if err != nil {
@@ -155,7 +159,7 @@ func (s *runtimeService) CreateContainer(ctx context.Context,
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	s.warn(found.warnings, "container", title)
+	s.warn(found, "container", title)
 	return &criv1.CreateContainerResponse{ContainerId: rec.ID}, nil
 }
 

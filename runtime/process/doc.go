@@ -75,7 +75,9 @@
 // The following has no effect, with a warning in the status and, once for each kind, in
 // the log: a network of the pod's own, its DNS configuration, read-only root file systems
 // and mounts, dropped capabilities (with root), the default seccomp profile, SELinux
-// options, groups that the server may not set, limits that cannot be enforced.
+// options, groups that the server may not set, limits that cannot be enforced. Networks,
+// read-only mounts and, if [Server.LimitsPods] is false, limits are in the log with
+// verbosity 1 only: no container has them, and a program can say so at its start.
 //
 // The following has no effect and no warning, because every container requests it:
 // namespaces for the host name, process IDs and IPC, masked paths of /proc, /etc/hosts,

@@ -64,7 +64,7 @@ func startNode(t testing.TB, opts Options) *node {
 		case n.log.lines <- args:
 		default:
 		}
-	}, funcr.Options{}).GetSink())
+	}, funcr.Options{Verbosity: 1}).GetSink())
 	n.start()
 	t.Cleanup(func() {
 		n.clean()

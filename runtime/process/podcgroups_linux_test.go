@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -39,6 +40,22 @@ func (p *pod) pidsOf() string {
 		return dir
 	}
 	return c.V2
+}
+
+// What no container gets is in the log with verbosity 1, anything else with 0, and each once.
+func TestUsualWarnings(t *testing.T) {
+	var log []string
+	s := &Server{opts: Options{Logger: funcr.New(func(_, args string) { log = append(log, args) }, funcr.Options{})}}
+	for range 2 {
+		f := &findings{}
+		f.warnUsual("there is no network")
+		f.warn("SELinux options have no effect")
+		s.warn(f)
+		assert.Len(t, f.warnings, 2, "both are in the status")
+	}
+	if assert.Len(t, log, 1) {
+		assert.Contains(t, log[0], "SELinux")
+	}
 }
 
 // The server knows whether it can limit pods, and leaves nothing of the attempt behind.

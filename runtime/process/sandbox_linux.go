@@ -119,7 +119,7 @@ func (s *runtimeService) RunPodSandbox(_ context.Context,
 		return nil, status.Errorf(codes.Internal, "%s: recording it: %v", about, err)
 	}
 	s.sandboxes[b.rec.ID] = b
-	s.warn(found.warnings, "pod", meta.GetNamespace()+"/"+meta.GetName())
+	s.warn(found, "pod", meta.GetNamespace()+"/"+meta.GetName())
 	s.publishLocked(b.rec.ID, criv1.ContainerEventType_CONTAINER_CREATED_EVENT, b)
 	s.publishLocked(b.rec.ID, criv1.ContainerEventType_CONTAINER_STARTED_EVENT, b)
 	return &criv1.RunPodSandboxResponse{PodSandboxId: b.rec.ID}, nil

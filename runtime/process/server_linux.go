@@ -39,6 +39,8 @@ type Server struct {
 	ips     []string
 	cgroups *cgroupRoot
 	boot    string
+	// limitsPods is what LimitsPods has returned at the start.
+	limitsPods bool
 	// startPatience and huntPatience are the constants of these names, except in tests.
 	startPatience, huntPatience time.Duration
 	// pass is [supervise.Hunt.Pass], except in a test with processes that do not end.
@@ -221,6 +223,7 @@ func (s *Server) run(ctx context.Context) (err error) {
 	} else if err != nil {
 		return fmt.Errorf("process: finding the containers in %s: %w", s.opts.Dir, err)
 	}
+	s.limitsPods = s.LimitsPods()
 	if s.streams, err = newStreamServer(s); err != nil {
 		return fmt.Errorf("process: serving streams: %w", err)
 	}
@@ -340,11 +343,15 @@ func (s *Server) container(id string) (*container, error) {
 	return find(s.containers, "container", id)
 }
 
-// warn logs each warning once in the life of the server.
-func (s *Server) warn(warnings []string, about ...any) {
-	for _, w := range warnings {
+// warn logs each warning once in the life of the server, the usual ones with verbosity 1.
+func (s *Server) warn(found *findings, about ...any) {
+	for _, w := range found.warnings {
 		if s.warned.first(w) {
-			s.opts.Logger.Info("Something that a pod requests has no effect; logged once",
+			log := s.opts.Logger
+			if found.usual[w] {
+				log = log.V(1)
+			}
+			log.Info("Something that a pod requests has no effect; logged once",
 				append([]any{"warning", w}, about...)...)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// TestControlPlaneOfStaticPods runs the script of the README: the control plane is static pods
+// TestControlPlaneOfStaticPods runs the script of docs/operate/run.md: the control plane is static pods
 // of the agent, which joins it by TLS bootstrap. After a reboot all comes back by itself.
 func TestControlPlaneOfStaticPods(t *testing.T) {
 	t.Parallel()

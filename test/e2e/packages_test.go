@@ -188,11 +188,12 @@ func TestGuestSystemdPackage(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(database, "info"), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(database, "updates"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(database, "status"), nil, 0o644))
-	dpkg := func(args ...string) {
-		output(t, "dpkg", append([]string{"--admindir=" + database, "--force-unsafe-io", "--force-confold"},
+	dpkg := func(args ...string) string {
+		return output(t, "dpkg", append([]string{"--admindir=" + database, "--force-unsafe-io", "--force-confold"},
 			args...)...)
 	}
-	dpkg("-i", deb)
+	const hint = "systemctl enable --now minikubelet"
+	assert.Contains(t, dpkg("-i", deb), hint)
 	assert.NotEqual(t, "active", unitState(), "an installation starts nothing")
 
 	const config, manifest = "/etc/minikubelet/config.yaml", "/etc/minikubelet/manifests/web.yaml"
@@ -219,9 +220,10 @@ func TestGuestSystemdPackage(t *testing.T) {
 	assert.Contains(t, output(t, "zcat", "/usr/share/man/man1/minikubelet-logs.1.gz"), "minikubelet\\-logs")
 	assert.FileExists(t, "/usr/share/zsh/vendor-completions/_minikubelet")
 	assert.FileExists(t, "/usr/share/doc/minikubelet/copyright")
+	assert.FileExists(t, "/usr/share/doc/minikubelet/README.md")
 
 	pid := output(t, "systemctl", "show", "--property=MainPID", "minikubelet")
-	dpkg("-i", deb)
+	assert.NotContains(t, dpkg("-i", deb), hint, "an upgrade")
 	assert.NotEqual(t, pid, output(t, "systemctl", "show", "--property=MainPID", "minikubelet"))
 	kept, err := os.ReadFile(config)
 	require.NoError(t, err)

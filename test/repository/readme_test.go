@@ -123,7 +123,6 @@ func TestRestart(t *testing.T) {
 }
 
 func acmeKubelet(serialPorts lifecycle.Component, fleet podconfig.Source, modbus prober.Handler) {
-	kubelet.Main(kubelet.Options{Name: "acme-kubelet", Join: []lifecycle.Component{serialPorts}})
 	kubelet.Main(kubelet.Options{
 		Name:    "acme-kubelet",
 		Join:    []lifecycle.Component{serialPorts},

@@ -8,11 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kubeletkit/kubeletkit/internal/testenv"
@@ -49,17 +51,61 @@ func TestTryIt(t *testing.T) {
 	require.NoError(t, err)
 	p := newTypist(t, tree)
 	list := blocks(t, "README.md", "## Try it")
-	require.Len(t, list, 2)
+	require.Len(t, list, 3)
 	p.execute(strings.TrimSpace(list[0][2]) + " --healthz-port 0") // other tests have agents at the same time
 	commands := strings.Split(strings.TrimSpace(list[1][2]), "\n")
 	p.execute(commands[0])
 	p.eventually(`test "$(bin/minikubelet pods 2>/dev/null | grep -c Running)" = 2`)
+	p.compare(list[2][2])
 	for _, line := range commands[1:] {
 		p.execute(line)
 	}
 	p.wait("hello from hello-")
 	require.NoError(t, p.agent.Wait(), "the agent ends after stop")
 	p.agent = nil
+}
+
+// compare executes the commands of a block of output, which follow "$ ", and compares each line below them with what is
+// printed. Numbers, times and the order of lines may differ.
+func (p *typist) compare(block string) {
+	host, err := os.Hostname()
+	require.NoError(p, err)
+	same := func(line string) string {
+		line = strings.ReplaceAll(line, "-"+strings.ToLower(host), "-vm")
+		line = regexp.MustCompile(`\d[\d.:a-z]*`).ReplaceAllString(line, "N")
+		line = strings.ReplaceAll(line, "seen by relist", "seen by event")
+		return strings.Join(strings.Fields(line), " ")
+	}
+	command := ""
+	for line := range strings.Lines(block) {
+		if c, ok := strings.CutPrefix(line, "$ "); ok {
+			command = strings.ReplaceAll(strings.TrimSpace(c), "bin/", p.bin+"/")
+			continue
+		}
+		var out []byte
+		printed := func() bool {
+			c := exec.CommandContext(p.Context(), "sh", "-c", command)
+			c.Dir, c.Env = p.dir, p.env
+			out, _ = c.Output()
+			return slices.ContainsFunc(strings.Split(string(out), "\n"), func(l string) bool { return same(l) == same(line) })
+		}
+		require.Eventuallyf(p, printed, time.Minute, 100*time.Millisecond, "%s does not print %q", command, line)
+	}
+}
+
+// TestFromAClone does what docs/embed/compose.md says about a module that uses a clone, with the program of that page,
+// outside of the repository and without a network.
+func TestFromAClone(t *testing.T) {
+	tree, err := os.Getwd()
+	require.NoError(t, err)
+	p := newTypist(t, filepath.Join(t.TempDir(), "agent"))
+	require.NoError(t, os.Mkdir(p.dir, 0o755))
+	require.NoError(t, os.Symlink(tree, filepath.Join(p.dir, "../kubeletkit")))
+	p.write("// main.go\n" + blocks(t, "docs/embed/compose.md", "")[0][2])
+	p.run("go mod init example.com/agent")
+	commands := blocks(t, "docs/embed/compose.md", "## From a clone")[0][2]
+	p.run(strings.Replace(commands, "go build .", "go build -ldflags=-w -o "+p.bin+"/agent .", 1))
+	assert.FileExists(t, filepath.Join(p.bin, "agent"))
 }
 
 // blocks returns the fenced blocks of a document, each as [all, language, text]: those between the heading and the next

@@ -369,7 +369,7 @@ func (c *call) take(args []string) {
 
 // connect sets the client of the agent.
 func (c *call) connect() error {
-	dir, err := c.Program.AgentRootDir(c.rootDir)
+	dir, err := c.Program.AgentRootDir(c.rootDir, c.endpoint)
 	if err != nil {
 		return err
 	}

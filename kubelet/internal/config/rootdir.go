@@ -65,10 +65,14 @@ func (p Program) rootDirOf(uid int, embedded bool) string {
 }
 
 // AgentRootDir returns the root directory of the agent that a command means: that of the flag --root-dir or, if that is
-// empty, the root directory in which an agent runs.
-func (p Program) AgentRootDir(flag string) (string, error) {
+// empty, the default one in which an agent runs. If none runs in any, it is that for the container runtime at the
+// endpoint of the command or, if that is empty, that for the embedded runtime.
+func (p Program) AgentRootDir(flag, endpoint string) (string, error) {
 	if flag == "" {
-		flag = p.runningRootDir()
+		flag = p.runningRootDir(os.Geteuid(), endpoint, func(dir string) bool {
+			_, err := os.Stat(filepath.Join(dir, SocketName))
+			return err == nil
+		})
 	}
 	dir, err := filepath.Abs(flag)
 	if err != nil {
@@ -77,15 +81,13 @@ func (p Program) AgentRootDir(flag string) (string, error) {
 	return dir, nil
 }
 
-// runningRootDir returns the default root directory in which an agent has its socket. If
-// there is no socket, it is the default for the embedded runtime.
-func (p Program) runningRootDir() string {
-	if dir := p.defaultRootDir(false); dir != "" {
-		if _, err := os.Stat(filepath.Join(dir, SocketName)); err == nil {
-			return dir
-		}
+// runningRootDir is AgentRootDir without the flag. runs reports whether an agent has its socket in a directory.
+func (p Program) runningRootDir(uid int, endpoint string, runs func(dir string) bool) string {
+	dir, embedded := p.rootDirOf(uid, false), p.rootDirOf(uid, true)
+	if dir != "" && (runs(dir) || endpoint != "" && !runs(embedded)) {
+		return dir
 	}
-	return p.defaultRootDir(true)
+	return embedded
 }
 
 // defaultPodLogsDir returns kubelet's directory for root on a container runtime, and

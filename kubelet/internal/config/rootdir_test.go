@@ -31,6 +31,25 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
+// A command finds the agent that runs. If none does, the pods of a container runtime have the directory of one on it.
+func TestRootDirOfACommand(t *testing.T) {
+	const kubelet, own, endpoint = "/var/lib/kubelet", "/var/lib/minikubelet", "unix:///run/containerd/containerd.sock"
+	for _, tt := range []struct{ runs, endpoint, want string }{
+		{kubelet, "", kubelet},
+		{kubelet, endpoint, kubelet},
+		{own, "", own},
+		{own, endpoint, own},
+		{"", "", own},
+		{"", endpoint, kubelet},
+	} {
+		got := Program{}.runningRootDir(0, tt.endpoint, func(dir string) bool { return dir == tt.runs })
+		assert.Equal(t, tt.want, got, tt)
+	}
+	none := func(string) bool { return false }
+	home := Program{Getenv: func(name string) string { return map[string]string{"HOME": "/home/u"}[name] }}
+	assert.Equal(t, "/home/u/.local/state/minikubelet", home.runningRootDir(7, endpoint, none))
+}
+
 // Device plugins and certificates are not below the root directory of a kubelet, nor of an agent in its place.
 func TestKubeletPaths(t *testing.T) {
 	const root = "/data/kubelet"

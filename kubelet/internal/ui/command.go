@@ -38,7 +38,7 @@ func Command(program config.Program, out io.Writer) *cobra.Command {
 		if len(args) > 0 {
 			return &config.UsageError{Err: fmt.Errorf("ui: unexpected argument %q; see %s ui --help", args[0], program)}
 		}
-		dir, err := program.AgentRootDir(rootDir)
+		dir, err := program.AgentRootDir(rootDir, "")
 		if err != nil {
 			return err
 		}

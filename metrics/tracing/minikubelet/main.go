@@ -2,7 +2,7 @@
 // kubelet does. It is the program of a release, and of this module, since the main module does not link OpenTelemetry.
 // Build it in the directory of the module, with
 //
-//	go build -tags grpcnotrace ./minikubelet
+//	go build ./minikubelet
 package main
 
 import (
