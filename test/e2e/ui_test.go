@@ -268,6 +268,11 @@ func TestUI(t *testing.T) {
 		"document.querySelector('#log').innerText.trim() === 'serving metrics'")
 	assert.Equal(t, string(running.UID), eval[string](t, b, "location.hash.split('/').pop()"))
 
+	eval[chromedp.Void](t, b, "location.hash = '#/node'")
+	b.await(t, "the node", "document.querySelector('#nodestatus').innerText === 'Ready' && "+
+		"document.querySelector('#nodepage').innerText.includes('evicts pods at less than 1Mi')")
+	open(web)
+
 	// It goes on when its pod is gone.
 	a.Remove(t, web)
 	b.await(t, "the end", "document.querySelector('#status').innerText === 'Gone'")

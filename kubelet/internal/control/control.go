@@ -26,8 +26,8 @@ import (
 const (
 	// GonePath answers GET with the pods that are gone, a JSON list of [recent.Gone].
 	GonePath = "/gone"
-	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods,
-	// a JSON list of [runtime.Event], the oldest first.
+	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods
+	// or of those in its parameters uid, a JSON list of [runtime.Event], the oldest first of each pod.
 	EventsPath = "/events/"
 	// ImagesPath answers GET with the images, and with what a collection would remove, as a
 	// [gc.ImagePreview] in JSON. With the parameter goal=all it is [gc.AllUnusedImages].
@@ -182,7 +182,18 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
 	mux.HandleFunc("GET "+ResourcesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Holdings()) })
 	mux.HandleFunc("GET "+EventsPath+"{$}",
-		func(w http.ResponseWriter, _ *http.Request) { answer(w, node.AllEvents()) })
+		func(w http.ResponseWriter, req *http.Request) {
+			uids := req.URL.Query()["uid"]
+			if len(uids) == 0 {
+				answer(w, node.AllEvents())
+				return
+			}
+			events := []runtime.Event{}
+			for _, uid := range uids {
+				events = append(events, node.Events(types.UID(uid))...)
+			}
+			answer(w, events)
+		})
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})

@@ -116,6 +116,8 @@ func TestHandler(t *testing.T) {
 	var events []runtime.Event
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"u1").Body).Decode(&events))
 	assert.Equal(t, node{}.Events("u1"), events)
+	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"?uid=u2&uid=u1").Body).Decode(&events))
+	assert.Equal(t, append(node{}.Events("u2"), node{}.Events("u1")...), events)
 
 	var histories control.Histories
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath).Body).Decode(&histories))

@@ -33,7 +33,7 @@ var web embed.FS
 var files = map[string]string{
 	"index.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
 	"app.js": javaScript, "list.js": javaScript, "logs.js": javaScript, "usage.js": javaScript,
-	"net.js": javaScript, "draw.js": javaScript,
+	"net.js": javaScript, "draw.js": javaScript, "node.js": javaScript,
 }
 
 const javaScript = "text/javascript; charset=utf-8"
@@ -80,6 +80,8 @@ func newHandler(a *agent, token string) *handler {
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	h.data("/api/pods", h.pods)
 	h.data("/api/usage", h.usage)
+	h.data("/api/node", h.node)
+	h.data("/api/images", h.images)
 	h.data("/api/pods/{uid}", h.pod)
 	h.data("/api/pods/{uid}/yaml", h.yaml)
 	h.data("/api/pods/{uid}/history", h.history)
@@ -153,15 +155,15 @@ func answerJSON(w http.ResponseWriter, value any) error {
 
 // pods answers with all pods.
 func (h *handler) pods(w http.ResponseWriter, req *http.Request) error {
-	list, err := read[v1.PodList](req.Context(), h.agent, "/pods")
+	list, err := read[v1.PodList](req.Context(), h.agent, "/pods", nil)
 	if err != nil {
 		return err
 	}
-	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath)
+	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath, nil)
 	if err != nil {
 		return err
 	}
-	broken, err := read[[]control.Problem](req.Context(), h.agent, control.ProblemsPath)
+	broken, err := read[[]control.Problem](req.Context(), h.agent, control.ProblemsPath, nil)
 	if err != nil {
 		broken = nil // the agent may be older
 	}
@@ -170,24 +172,28 @@ func (h *handler) pods(w http.ResponseWriter, req *http.Request) error {
 
 // waiting returns the events of the pods that wait, such as the last failure of a readiness probe.
 func (h *handler) waiting(ctx context.Context, pods []v1.Pod) map[types.UID][]runtime.Event {
-	events := map[types.UID][]runtime.Event{}
+	query, events := url.Values{}, map[types.UID][]runtime.Event{}
 	for i := range pods {
-		pod := &pods[i]
-		if len(events) == mostWaiting || toneOf(pod, terminal.Summarize(pod)) != waits {
-			continue
+		if toneOf(&pods[i], terminal.Summarize(&pods[i])) == waits && len(query["uid"]) < mostWaiting {
+			query.Add("uid", string(pods[i].UID))
 		}
-		of, err := read[[]runtime.Event](ctx, h.agent, control.EventsPath+url.PathEscape(string(pod.UID)))
-		if err != nil {
-			break // the list is of use without them
-		}
-		events[pod.UID] = of
+	}
+	if len(query) == 0 {
+		return events
+	}
+	all, err := read[[]runtime.Event](ctx, h.agent, control.EventsPath, query)
+	if err != nil {
+		return events // the list is of use without them
+	}
+	for _, e := range all {
+		events[e.Pod.UID] = append(events[e.Pod.UID], e)
 	}
 	return events
 }
 
 // usage answers with what the pods use.
 func (h *handler) usage(w http.ResponseWriter, req *http.Request) error {
-	s, err := read[statsv1alpha1.Summary](req.Context(), h.agent, "/stats/summary")
+	s, err := read[statsv1alpha1.Summary](req.Context(), h.agent, "/stats/summary", nil)
 	if err != nil {
 		return err
 	}
@@ -197,7 +203,7 @@ func (h *handler) usage(w http.ResponseWriter, req *http.Request) error {
 // find returns the pod of the request, and when it was gone.
 func (h *handler) find(req *http.Request) (pod *v1.Pod, goneAt *time.Time, err error) {
 	uid := types.UID(req.PathValue("uid"))
-	list, err := read[v1.PodList](req.Context(), h.agent, "/pods")
+	list, err := read[v1.PodList](req.Context(), h.agent, "/pods", nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,7 +212,7 @@ func (h *handler) find(req *http.Request) (pod *v1.Pod, goneAt *time.Time, err e
 			return &list.Items[i], nil, nil
 		}
 	}
-	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath)
+	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -224,7 +230,8 @@ func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	events, err := read[[]runtime.Event](req.Context(), h.agent, control.EventsPath+url.PathEscape(string(pod.UID)))
+	events, err := read[[]runtime.Event](req.Context(), h.agent,
+		control.EventsPath+url.PathEscape(string(pod.UID)), nil)
 	if err != nil {
 		return err
 	}

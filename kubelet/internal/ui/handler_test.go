@@ -62,8 +62,12 @@ func socket(t *testing.T, pod *v1.Pod) (path string, requests *[]string) {
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, []control.Problem{{Path: "/m", Error: hostile}})
 	})
-	mux.HandleFunc("GET /events/{uid}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, []runtime.Event{{Type: v1.EventTypeWarning, Reason: "Unhealthy", Message: "Readiness probe failed: 503"}})
+	unhealthy := []runtime.Event{{Pod: runtime.PodRef{UID: "u1"}, Type: v1.EventTypeWarning, Reason: "Unhealthy",
+		Message: "Readiness probe failed: 503"}}
+	mux.HandleFunc("GET /events/{uid}", func(w http.ResponseWriter, _ *http.Request) { answer(w, unhealthy) })
+	mux.HandleFunc("GET /events/{$}", func(w http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, []string{"u1"}, req.URL.Query()["uid"], "of the pods that wait")
+		answer(w, unhealthy)
 	})
 	mux.HandleFunc("GET /stats/summary", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w,
@@ -128,6 +132,8 @@ func TestWhoIsAnswered(t *testing.T) {
 		"history without the token":       {"/api/pods/u1/history", header("Authorization", ""), 401},
 		"YAML without the token":          {"/api/pods/u1/yaml", header("Authorization", ""), 401},
 		"usage without the token":         {"/api/usage", header("Authorization", ""), 401},
+		"the node without the token":      {"/api/node", header("Authorization", ""), 401},
+		"images without the token":        {"/api/images", header("Authorization", ""), 401},
 		"a pod without the token":         {"/api/pods/u1", header("Authorization", ""), 401},
 		"a name that resolves to us":      {"/", func(r *http.Request) { r.Host = "evil.example:8088" }, 403},
 		"a name that begins as ours":      {"/api/pods", func(r *http.Request) { r.Host = "localhost.evil.example" }, 403},
@@ -223,11 +229,11 @@ func TestWhyPodsWait(t *testing.T) {
 	require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &l))
 	assert.Equal(t, "Running, but not ready: b: Readiness probe failed: 503", l.Pods[0].Why)
 	assert.Equal(t, map[string]string{"app": "web"}, l.Pods[0].Labels)
-	assert.Contains(t, *requests, "GET /events/u1")
+	assert.Contains(t, *requests, "GET /events/")
 
 	path, requests = socket(t, podtest.Pod(v1.PodRunning, podtest.Waiting("a", "ErrImagePull", "")))
 	ask(t, newHandler(newAgent(path), token), "/api/pods", nil)
-	assert.NotContains(t, *requests, "GET /events/u1")
+	assert.NotContains(t, *requests, "GET /events/")
 }
 
 // The page refers to nothing elsewhere, and has no way to insert HTML.

@@ -1,6 +1,7 @@
-import { age, bytes, clock, cores, curve, el, setText, timeline } from './draw.js';
+import { age, bytes, clock, cores, curve, drawEvents, drawFacts, el, fresh, setText, timeline } from './draw.js';
 import { drawListUsage, listAddress, openList, readList } from './list.js';
 import { openLog, showContainers } from './logs.js';
+import { openNode, readNode } from './node.js';
 import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, read, repeat, request, stream, takeToken } from './net.js';
 import { readUsage, series } from './usage.js';
 
@@ -102,7 +103,7 @@ function drawPod(p) {
   drawContainers(p.containers);
   drawFacts($('volumes'), p.volumes || []);
   $('volumestitle').hidden = !p.volumes;
-  drawEvents(p.events);
+  drawEvents($('events'), p.events);
   showContainers(p.containers);
 }
 
@@ -121,9 +122,7 @@ function drawContainers(containers) {
         el('small', {}, use)),
       c.message ? el('div', { class: 'message' }, c.message) : '');
     li.lastChild.hidden = !c.groups;
-    const key = JSON.stringify(c.groups);
-    if (li.dataset.key !== key) {
-      li.dataset.key = key;
+    if (fresh(li, c.groups)) {
       li.lastChild.lastChild.replaceChildren(...(c.groups || []).map(g => {
         const facts = el('dl', { class: 'table' });
         drawFacts(facts, g.facts);
@@ -132,23 +131,6 @@ function drawContainers(containers) {
     }
     return li;
   }));
-}
-
-function drawFacts(node, facts) {
-  const key = JSON.stringify(facts);
-  if (node.dataset.key === key) return; // a selection in it stays
-  node.dataset.key = key;
-  node.replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name),
-    el('dd', {}, f.value, f.answer ? el('div', { class: 'answer', 'data-tone': f.tone }, `${f.answer} (since ${clock(f.at)})`) : ''))));
-}
-
-function drawEvents(events) {
-  $('noevents').hidden = events.length > 0;
-  const key = JSON.stringify(events);
-  if ($('events').dataset.key === key) return;
-  $('events').dataset.key = key;
-  $('events').replaceChildren(...events.map(e => el('li', { 'data-tone': e.tone }, el('time', { datetime: e.last, title: new Date(e.last).toString() }, clock(e.last)), el('i'),
-    el('span', {}, el('b', {}, e.reason), ` ${e.container ? e.container + ': ' : ''}${e.message}`), e.count > 1 ? el('em', {}, `${e.count} times since ${clock(e.first)}`) : '')));
 }
 
 // openYAML reads the manifest when it is unfolded.
@@ -195,9 +177,7 @@ function drawHistory(entries, all) {
   const list = [...entries.values()].sort((a, b) => a.seq - b.seq), box = $('timeline');
   box.replaceChildren(list.length ? timeline(list, box.clientWidth || 600) : el('p', { class: 'muted' }, 'Nothing is known of the pod yet.'));
   const newest = list.reverse(), shown = all ? newest : newest.slice(0, shownEntries);
-  const key = newest.map(e => e.seq).join() + all;
-  if ($('entries').dataset.key === key) return;
-  $('entries').dataset.key = key;
+  if (!fresh($('entries'), newest.map(e => e.seq).join() + all)) return;
   $('entries').replaceChildren(...shown.map(e => el('li', { 'data-tone': e.tone },
     el('time', { datetime: e.last, title: new Date(e.last).toString() }, clock(e.last)), el('i'), el('span', {}, e.text),
     e.count > 1 ? el('em', {}, `${e.count} times since ${clock(e.first)}`) : '')));
@@ -208,11 +188,11 @@ function drawHistory(entries, all) {
 function openPod(uid, signal) {
   const entries = new Map(), draw = () => drawHistory(entries, all);
   let all = false;
-  for (const id of ['containers', 'facts', 'entries', 'timeline', 'volumes', 'events']) $(id).replaceChildren();
+  for (const id of ['containers', 'facts', 'entries', 'timeline', 'volumes', 'events']) {
+    $(id).replaceChildren();
+    delete $(id).dataset.key;
+  }
   for (const id of ['name', 'status', 'why']) setText($(id), '');
-  delete $('entries').dataset.key;
-  delete $('events').dataset.key;
-  delete $('volumes').dataset.key;
   openLog(uid, signal);
   openYAML(uid, signal);
   $('more').addEventListener('click', () => { all = true; draw(); }, { signal });
@@ -233,17 +213,24 @@ let stop = new AbortController();
 function route() {
   stop.abort();
   stop = new AbortController();
-  const { signal } = stop, uid = location.hash.match(/^#\/pods\/(.+)$/)?.[1];
-  show(uid ? 'pod' : 'list');
+  const { signal } = stop, uid = location.hash.match(/^#\/pods\/(.+)$/)?.[1], ofNode = location.hash === '#/node';
+  show(uid ? 'pod' : ofNode ? 'nodepage' : 'list');
   document.title = 'minikubelet';
+  for (const link of document.querySelectorAll('header nav a')) {
+    if ((link.hash === '#/node') === ofNode) link.setAttribute('aria-current', uid ? 'true' : 'page'); else link.removeAttribute('aria-current');
+  }
   if (uid) {
     openPod(decodeURIComponent(uid), signal);
+  } else if (ofNode) {
+    openNode();
+    addEventListener('keydown', e => { if (e.key === 'Escape') location.hash = listAddress; }, { signal });
+    repeat(usageEvery, signal, async () => { await readNode(signal); live(); }, failed);
   } else {
     drawUsage = drawListUsage;
     openList(location.hash.split('?')[1], signal);
     repeat(podsEvery, signal, async () => { await readList(signal); live(); }, failed);
   }
-  repeat(usageEvery, signal, async () => { containerUsage = await readUsage(signal, uid && decodeURIComponent(uid)); drawUsage(); }, quiet);
+  if (!ofNode) repeat(usageEvery, signal, async () => { containerUsage = await readUsage(signal, uid && decodeURIComponent(uid)); drawUsage(); }, quiet);
   scrollTo(0, 0);
   $('main').focus({ preventScroll: true });
 }

@@ -1,6 +1,6 @@
 // The list of pods. A reading changes only what differs; a row is moved only if its place changes.
 
-import { age, bytes, cores, curve, el, setText } from './draw.js';
+import { age, bytes, cores, curve, el, fresh, setText } from './draw.js';
 import { read } from './net.js';
 import { latest, series } from './usage.js';
 
@@ -151,9 +151,7 @@ function drawControls() {
 // options sets the options of a select or a datalist, if they are others.
 function options(node, list, value) {
   if (value && !list.some(([v]) => v === value)) list.push([value, value]);
-  const key = JSON.stringify(list);
-  if (node.dataset.key !== key) {
-    node.dataset.key = key;
+  if (fresh(node, list)) {
     node.replaceChildren(...list.map(([v, label]) => el('option', { value: v }, label)));
   }
   if (value !== undefined) node.value = value;
@@ -162,9 +160,7 @@ function options(node, list, value) {
 // items shows a list below the table, if it has anything.
 function items(id, list, children) {
   $(id).hidden = !list.length;
-  const key = JSON.stringify(list) + (id === 'gone' ? Math.floor(Date.now() / 10000) : '');
-  if ($(id).dataset.key === key) return; // a focus in it stays
-  $(id).dataset.key = key;
+  if (!fresh($(id), [list, id === 'gone' ? Math.floor(Date.now() / 10000) : 0])) return;
   $(id).querySelector('ul').replaceChildren(...list.map(p => el('li', {}, ...children(p))));
 }
 
