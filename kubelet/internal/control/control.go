@@ -48,7 +48,8 @@ const (
 	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
 	ProblemsPath = "/problems"
 	// RestartPath followed by a UID answers POST when containers of that pod have ended, each in its grace period. The
-	// parameters container have their names. The restart policy of the pod starts them again.
+	// parameters container have their names, and by says who requests it, for the log and the history. The restart
+	// policy of the pod starts them again.
 	RestartPath = "/restart/"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
 	// are ended. After the last one the agent exits. With the parameter by-priority=true they end in the order of
@@ -157,7 +158,8 @@ type Node interface {
 	// NodeObject returns the node as an API server has it, or would have it.
 	NodeObject(ctx context.Context) (*v1.Node, error)
 	// StopContainers stops containers of a pod, each in its grace period. The restart policy starts them again.
-	StopContainers(ctx context.Context, uid types.UID, names []string) error
+	// The log and the history have who requests it.
+	StopContainers(ctx context.Context, uid types.UID, names []string, by string) error
 	// Images returns the images, and what a collection would remove.
 	Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error)
 	// Disk returns what the agent and its runtime have on the disk.
@@ -231,7 +233,8 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 		sendHistory(w, entries)
 	})
 	mux.HandleFunc("POST "+RestartPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
-		err := node.StopContainers(req.Context(), types.UID(req.PathValue("uid")), req.URL.Query()["container"])
+		query := req.URL.Query()
+		err := node.StopContainers(req.Context(), types.UID(req.PathValue("uid")), query["container"], query.Get("by"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}

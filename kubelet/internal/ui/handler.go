@@ -57,6 +57,8 @@ type handler struct {
 	token [sha256.Size]byte
 	mux   *http.ServeMux
 	now   func() time.Time
+	// restarts means that containers may be restarted.
+	restarts bool
 }
 
 func newHandler(a *agent, token string) *handler {
@@ -78,14 +80,14 @@ func newHandler(a *agent, token string) *handler {
 	}
 	h.mux.HandleFunc("GET /favicon.ico",
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	h.data("/api/pods", h.pods)
-	h.data("/api/usage", h.usage)
-	h.data("/api/node", h.node)
-	h.data("/api/images", h.images)
-	h.data("/api/pods/{uid}", h.pod)
-	h.data("/api/pods/{uid}/yaml", h.yaml)
-	h.data("/api/pods/{uid}/history", h.history)
-	h.data("/api/pods/{uid}/logs/{container}", h.logs)
+	h.data("GET", "/api/pods", h.pods)
+	h.data("GET", "/api/usage", h.usage)
+	h.data("GET", "/api/node", h.node)
+	h.data("GET", "/api/images", h.images)
+	h.data("GET", "/api/pods/{uid}", h.pod)
+	h.data("GET", "/api/pods/{uid}/yaml", h.yaml)
+	h.data("GET", "/api/pods/{uid}/history", h.history)
+	h.data("GET", "/api/pods/{uid}/logs/{container}", h.logs)
 	return h
 }
 
@@ -102,7 +104,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case !fromHere(req):
 		http.Error(w, "this page is for browsers on this machine", http.StatusForbidden)
-	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+	case req.Method != http.MethodGet && req.Method != http.MethodHead &&
+		!(h.restarts && req.Method == http.MethodPost):
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "this page changes nothing", http.StatusMethodNotAllowed)
 	default:
@@ -125,8 +128,8 @@ func fromHere(req *http.Request) bool {
 }
 
 // data registers a request for data, which needs the token.
-func (h *handler) data(path string, answer func(http.ResponseWriter, *http.Request) error) {
-	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, req *http.Request) {
+func (h *handler) data(method, path string, answer func(http.ResponseWriter, *http.Request) error) {
+	h.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, req *http.Request) {
 		given, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 		sum := sha256.Sum256([]byte(given))
 		if !ok || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
@@ -235,7 +238,11 @@ func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, detailsOf(pod, goneAt, events, h.past(req.Context(), pod.UID), h.now()))
+	d := detailsOf(pod, goneAt, events, h.past(req.Context(), pod.UID), h.now())
+	if h.restarts && goneAt == nil {
+		d.restartable(pod)
+	}
+	return answerJSON(w, d)
 }
 
 // past returns the history of a pod as far as it can be read.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -84,6 +85,9 @@ func socket(t *testing.T, pod *v1.Pod) (path string, requests *[]string) {
 			return
 		}
 		_, _ = fmt.Fprintf(w, "%s %s\n", req.URL.Query().Encode(), hostile)
+	})
+	mux.HandleFunc("POST /restart/u1", func(_ http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, url.Values{"container": {"a"}, "by": {"the page, user unknown"}}, req.URL.Query())
 	})
 	server := &httptest.Server{Listener: l,
 		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -260,7 +264,7 @@ func TestCommand(t *testing.T) {
 	in, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, path, 0, out)
+		ended <- serve(ctx, path, 0, false, out)
 		_ = out.Close()
 	}()
 	buf := make([]byte, 4096)

@@ -100,6 +100,7 @@ function drawPod(p) {
   setText($('why'), p.why);
   const facts = [{ name: 'Namespace', value: p.namespace }, ...(p.since ? [{ name: 'Age', value: age(p.since) }] : []), ...(p.facts || [])];
   $('facts').replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name), el('dd', {}, f.value))));
+  grace = p.grace;
   drawContainers(p.containers);
   drawFacts($('volumes'), p.volumes || []);
   $('volumestitle').hidden = !p.volumes;
@@ -107,15 +108,38 @@ function drawPod(p) {
   showContainers(p.containers);
 }
 
+let grace = 0;
+
+// restart asks once more, and then has a container stopped.
+function restart(uid, container, signal) {
+  const box = $('confirm');
+  setText($('question'), `Restart container ${container} of pod ${$('name').textContent}?`);
+  setText($('effect'), `It gets its preStop hook and its stop signal, and has ended within ${grace} s. The restart policy starts it again.`);
+  box.returnValue = '';
+  box.showModal();
+  box.addEventListener('close', async () => {
+    if (box.returnValue !== 'yes') return;
+    setText($('action'), `Stopping ${container}, in up to ${grace} s …`);
+    try {
+      await request(`api/pods/${encodeURIComponent(uid)}/restart?` + new URLSearchParams({ container }), signal, 'POST');
+      setText($('action'), `Stopped ${container}; the restart policy starts it again.`);
+    } catch (e) {
+      if (!signal.aborted) setText($('action'), `${container} was not restarted: ${e.message}`);
+    }
+  }, { once: true, signal });
+}
+
 // drawContainers keeps the details that are open.
 function drawContainers(containers) {
   const list = $('containers'), known = new Map([...list.children].map(li => [li.dataset.name, li]));
-  list.replaceChildren(...containers.map(c => {
-    const li = known.get(c.name) || el('li', { 'data-name': c.name }, el('div', { class: 'head' }),
+  const items = containers.map(c => {
+    const li = known.get(c.name) || el('li', { 'data-name': c.name },
+      el('button', { class: 'plain', type: 'button', 'data-restart': c.name, 'aria-label': 'Restart container ' + c.name }, 'Restart'), el('div', { class: 'head' }),
       el('details', {}, el('summary', {}, 'Resources, probes, ports, mounts, environment'), el('div', { class: 'groups' })));
     li.dataset.tone = c.tone;
     const used = containerUsage[c.name], use = used ? ['CPU ' + cores(used.cores), 'memory ' + bytes(used.bytes)].filter(u => !u.endsWith(' ')).join(', ') : '';
-    li.firstChild.replaceChildren(
+    li.firstChild.hidden = !c.restart;
+    li.children[1].replaceChildren(
       el('div', {}, el('strong', {}, c.name), c.kind ? el('small', {}, c.kind) : ''),
       el('div', {}, el('span', { class: 'state' }, c.state), el('small', {}, c.since ? 'for ' + age(c.since) : '')),
       el('div', {}, el('small', {}, c.image), el('small', {}, c.restarts ? `${c.restarts} restart${c.restarts > 1 ? 's' : ''}` + (c.last ? `, last end: ${c.last}` : '') : ''),
@@ -130,7 +154,8 @@ function drawContainers(containers) {
       }));
     }
     return li;
-  }));
+  });
+  if (fresh(list, containers.map(c => c.name))) list.replaceChildren(...items); // a focus in them stays
 }
 
 // openYAML reads the manifest when it is unfolded.
@@ -192,12 +217,13 @@ function openPod(uid, signal) {
     $(id).replaceChildren();
     delete $(id).dataset.key;
   }
-  for (const id of ['name', 'status', 'why']) setText($(id), '');
+  for (const id of ['name', 'status', 'why', 'action']) setText($(id), '');
   openLog(uid, signal);
   openYAML(uid, signal);
+  $('containers').addEventListener('click', e => { if (e.target.dataset.restart) restart(uid, e.target.dataset.restart, signal); }, { signal });
   $('more').addEventListener('click', () => { all = true; draw(); }, { signal });
   addEventListener('resize', draw, { signal });
-  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select')) location.hash = listAddress; }, { signal });
+  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select') && !$('confirm').open) location.hash = listAddress; }, { signal });
   drawUsage = () => drawPodUsage(uid);
   drawUsage();
   document.querySelector('.back').href = listAddress;
@@ -213,6 +239,7 @@ let stop = new AbortController();
 function route() {
   stop.abort();
   stop = new AbortController();
+  $('confirm').close();
   const { signal } = stop, uid = location.hash.match(/^#\/pods\/(.+)$/)?.[1], ofNode = location.hash === '#/node';
   show(uid ? 'pod' : ofNode ? 'nodepage' : 'list');
   document.title = 'minikubelet';

@@ -38,8 +38,8 @@ export async function tokenOfTabs() {
   return Boolean(token) && token !== sessionStorage.getItem('token') && keepToken(token);
 }
 
-export async function request(path, signal) {
-  const resp = await fetch(path, { signal, headers: { Authorization: 'Bearer ' + (sessionStorage.getItem('token') || '') } });
+export async function request(path, signal, method = 'GET') {
+  const resp = await fetch(path, { method, signal, headers: { Authorization: 'Bearer ' + (sessionStorage.getItem('token') || '') } });
   accepted = resp.status !== 401;
   if (resp.ok) return resp;
   throw new (kinds[resp.status] || Error)((await resp.text()).trim());
