@@ -256,7 +256,7 @@ func TestUIManyPods(t *testing.T) {
 		const fetched = window.fetch, answer = await (await fetch('api/pods', { headers: {
 			Authorization: 'Bearer ' + sessionStorage.getItem('token') } })).json();
 		Object.assign(answer.pods[600], { tone: 'bad', status: 'Error', why: 'why' });
-		window.fetch = async () => ({ ok: true, json: async () => answer });
+		window.fetch = async () => ({ ok: true, headers: new Headers(), json: async () => answer });
 		const began = performance.now();
 		const done = list.readList(new AbortController().signal);
 		window.fetch = fetched;

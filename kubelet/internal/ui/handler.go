@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -149,10 +150,21 @@ func (h *handler) data(method, path string, answer func(http.ResponseWriter, *ht
 	})
 }
 
-// answerJSON writes a value.
-func answerJSON(w http.ResponseWriter, value any) error {
+// answerJSON writes a value, unless the browser has it already.
+func answerJSON(w http.ResponseWriter, req *http.Request, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	tag := `"` + hex.EncodeToString(sum[:]) + `"`
+	w.Header().Set("ETag", tag)
+	if req.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // a browser that went away
+	_, _ = w.Write(data) // a browser that went away
 	return nil
 }
 
@@ -170,7 +182,7 @@ func (h *handler) pods(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		broken = nil // the agent may be older
 	}
-	return answerJSON(w, listOf(list.Items, gone, broken, h.waiting(req.Context(), list.Items), h.now()))
+	return answerJSON(w, req, listOf(list.Items, gone, broken, h.waiting(req.Context(), list.Items), h.now()))
 }
 
 // waiting returns the events of the pods that wait, such as the last failure of a readiness probe.
@@ -200,7 +212,7 @@ func (h *handler) usage(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, usageOf(&s, req.URL.Query().Get("pod")))
+	return answerJSON(w, req, usageOf(&s, req.URL.Query().Get("pod")))
 }
 
 // find returns the pod of the request, and when it was gone.
@@ -242,7 +254,7 @@ func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
 	if h.restarts && goneAt == nil {
 		d.restartable(pod)
 	}
-	return answerJSON(w, d)
+	return answerJSON(w, req, d)
 }
 
 // past returns the history of a pod as far as it can be read.

@@ -204,7 +204,14 @@ func TestData(t *testing.T) {
 	assert.Equal(t, "Container a exited with code 3: "+hostile, e.Text)
 	assert.Equal(t, bad, e.Tone)
 
-	rec := ask(t, h, "/api/pods/u1/logs/b", nil)
+	tag := ask(t, h, "/api/pods", nil).Header().Get("ETag")
+	rec := ask(t, h, "/api/pods", func(r *http.Request) { r.Header.Set("If-None-Match", tag) })
+	assert.Equal(t, 304, rec.Code, "nothing has changed")
+	assert.Empty(t, rec.Body.String())
+	rec = ask(t, h, "/api/pods", func(r *http.Request) { r.Header.Set("If-None-Match", `"other"`) })
+	assert.Equal(t, 200, rec.Code)
+
+	rec = ask(t, h, "/api/pods/u1/logs/b", nil)
 	assert.Equal(t, "text/plain; charset=utf-8", rec.Header().Get("Content-Type"))
 	assert.Equal(t, "follow=true&restarts=true&tailLines=500 "+hostile+"\n", rec.Body.String())
 	for query, want := range map[string]string{

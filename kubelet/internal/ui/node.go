@@ -84,7 +84,7 @@ func (h *handler) node(w http.ResponseWriter, req *http.Request) error {
 	if err != nil { // a program may have none
 		s = statsv1alpha1.Summary{}
 	}
-	return answerJSON(w, nodeOf(&object, &status, &s.Node, h.imagesNow(ctx).Input.Policy, events, held, h.now()))
+	return answerJSON(w, req, nodeOf(&object, &status, &s.Node, h.imagesNow(ctx).Input.Policy, events, held, h.now()))
 }
 
 // imagesNow returns the images; none if the agent has no collector of them.
@@ -112,7 +112,7 @@ func (h *handler) images(w http.ResponseWriter, req *http.Request) error {
 		images = append(images, client.ImageOf(&p.Input.Images[i], &p.Input, pods))
 	}
 	slices.SortStableFunc(images, func(a, b client.Image) int { return int(max(-1, min(1, b.Size-a.Size))) })
-	return answerJSON(w, images)
+	return answerJSON(w, req, images)
 }
 
 // nodeOf returns the node as the page shows it.

@@ -27,7 +27,7 @@ const orders = {
 const largestFirst = ['restarts', 'cpu', 'memory'];
 
 const view = { text: '', state: '', namespace: '', label: '', sort: 'problems' }; // as in the address; "-cpu" is reversed
-let pods = [], known = false;
+let pods = [], latestList;
 
 // listAddress is the address of the list as it was last seen.
 export let listAddress = '#/';
@@ -127,7 +127,7 @@ function draw() {
   drawControls();
   setText($('shown'), shown.length < pods.length ? `${shown.length} of ${pods.length} pods` : '');
   document.querySelector('.pods').hidden = !shown.length;
-  $('empty').hidden = !known || pods.length > 0;
+  $('empty').hidden = !latestList || pods.length > 0;
   $('nomatch').hidden = !pods.length || shown.length > 0;
 }
 
@@ -166,9 +166,10 @@ function items(id, list, children) {
 
 export async function readList(signal) {
   const list = await read('api/pods', signal);
+  if (list === latestList) return; // ages are drawn with the usage
+  latestList = list;
   setText($('node'), list.node);
   pods = list.pods;
-  known = true;
   const present = new Set(pods.map(p => p.uid));
   for (const [uid, r] of rows) {
     if (present.has(uid)) continue;
@@ -176,8 +177,12 @@ export async function readList(signal) {
     rows.delete(uid);
   }
   draw();
-  items('problems', list.problems || [], p => [el('code', {}, p.path), el('span', {}, p.error)]);
-  items('gone', list.gone, p => [el('a', { href: '#/pods/' + encodeURIComponent(p.uid) }, p.namespace + '/' + p.name), el('span', { class: 'state', 'data-tone': 'ended' }, p.status), el('span', { class: 'muted' }, age(p.gone) + ' ago')]);
+  drawBelow();
+}
+
+function drawBelow() {
+  items('problems', latestList.problems || [], p => [el('code', {}, p.path), el('span', {}, p.error)]);
+  items('gone', latestList.gone, p => [el('a', { href: '#/pods/' + encodeURIComponent(p.uid) }, p.namespace + '/' + p.name), el('span', { class: 'state', 'data-tone': 'ended' }, p.status), el('span', { class: 'muted' }, age(p.gone) + ' ago')]);
 }
 
 function drawCurves(uid, r) {
@@ -189,6 +194,7 @@ function drawCurves(uid, r) {
 
 export function drawListUsage() {
   draw();
+  if (latestList) drawBelow();
   for (const [uid, r] of rows) {
     if (r.visible) drawCurves(uid, r);
   }
