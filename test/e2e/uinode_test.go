@@ -115,18 +115,20 @@ func psiOf(share float64) any {
 // evictions, and images with those that use them.
 func TestUINode(t *testing.T) {
 	t.Parallel()
-	a := newScriptedAgent(t, manyPods(3))
+	a := newScriptedAgent(t, manyPods(5))
 	now := time.Now()
 	a.answers = nodeAnswers(now)
 	for i := range a.pods {
 		a.pods[i].Status.ContainerStatuses[0].Image = "registry.example.com/shop/service:1.4.2"
 	}
+	crashing(&a.pods[3])
+	ready(false)(&a.pods[4])
 	a.events["uid-9"] = []runtime.Event{{Pod: runtime.PodRef{UID: "uid-9", Namespace: "team-9", Name: "cache"},
 		Type: v1.EventTypeWarning, Reason: "Evicted", Count: 1, First: now, Last: now,
 		Message: "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 8Gi. "}}
 	a.start(t)
 	b := openBrowser(t, startUI(t, a.root))
-	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 3")
+	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 5")
 	b.accessible(t, "the list")
 	eval[chromedp.Void](t, b, "document.querySelector('header nav a[href=\"#/node\"]').focus()")
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent("\r")))

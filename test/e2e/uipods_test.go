@@ -449,7 +449,7 @@ func TestUIPodDetails(t *testing.T) {
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate(origin+"#/pods/uid-1")))
 	b.await(t, "the events, the newest first", "/Unhealthy/.test(document.querySelector('#events li')?.innerText) && "+
 		"document.querySelector('#events li').innerText.includes('12 times since')")
-	b.await(t, "what the container uses", "/memory \\d+ MiB/.test(document.querySelector('#containers').innerText)")
+	b.await(t, "what the container uses", "/memory \\d+ MiB of 256 MiB/.test(document.querySelector('#containers').innerText)")
 	b.await(t, "the volume", "document.querySelector('#volumes').innerText.includes('hostPath /srv/service')")
 	eval[chromedp.Void](t, b, "document.querySelector('#containers summary').click()")
 	for _, text := range []string{"requested 100m", "limit 256Mi", "GET :8080/ready, every 10 s",

@@ -65,9 +65,10 @@ func serve(ctx context.Context, socket string, port uint16, allowRestart bool, o
 		return fmt.Errorf("--port %d: %w", port, err)
 	}
 	token := rand.Text()
-	h := newHandler(agent, token)
+	h, can := newHandler(agent, token), "read the logs of all pods"
 	if allowRestart {
 		h.allowRestart(out)
+		can += ", and restart their containers"
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,8 +82,8 @@ func serve(ctx context.Context, socket string, port uint16, allowRestart bool, o
 		<-ctx.Done()
 		_ = server.Close()
 	}()
-	fmt.Fprintf(out, "http://%s/#%s\nPress Ctrl-C to end. Whoever has this address can read the logs of all pods.\n",
-		l.Addr(), token)
+	fmt.Fprintf(out, "http://%s/#%s\nPress Ctrl-C to end. Whoever has this address can %s.\n",
+		l.Addr(), token, can)
 	err = server.Serve(l)
 	stopped := ctx.Err() != nil
 	cancel()

@@ -152,8 +152,15 @@ type containerView struct {
 	Restarts int32      `json:"restarts"`
 	Since    *time.Time `json:"since,omitempty"`
 	Groups   []group    `json:"groups,omitempty"`
+	Limits   limits     `json:"limits"`
 	// Restart means that the page offers it.
 	Restart bool `json:"restart,omitempty"`
+}
+
+// limits are those of a container; 0 is none.
+type limits struct {
+	Cores float64 `json:"cores,omitempty"`
+	Bytes float64 `json:"bytes,omitempty"`
 }
 
 // fact is a name with its value.
@@ -211,7 +218,9 @@ func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, past []hi
 		state[c.Name] = c
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		v := containerView{Name: c.Name, Image: c.Image, State: "Waiting", Tone: waits, Groups: groupsOf(c, past)}
+		v := containerView{Name: c.Name, Image: c.Image, State: "Waiting", Tone: waits, Groups: groupsOf(c, past),
+			Limits: limits{c.Resources.Limits.Cpu().AsApproximateFloat64(),
+				c.Resources.Limits.Memory().AsApproximateFloat64()}}
 		switch {
 		case kind == podspec.InitContainer && podspec.IsSidecar(c):
 			v.Kind = "sidecar"

@@ -129,6 +129,8 @@ function restart(uid, container, signal) {
   }, { once: true, signal });
 }
 
+const useOf = (name, format, used, limit) => used === undefined ? '' : `${name} ${format(used)}` + (limit ? ` of ${format(limit)}` : '');
+
 // drawContainers keeps the details that are open.
 function drawContainers(containers) {
   const list = $('containers'), known = new Map([...list.children].map(li => [li.dataset.name, li]));
@@ -137,7 +139,7 @@ function drawContainers(containers) {
       el('button', { class: 'plain', type: 'button', 'data-restart': c.name, 'aria-label': 'Restart container ' + c.name }, 'Restart'), el('div', { class: 'head' }),
       el('details', {}, el('summary', {}, 'Resources, probes, ports, mounts, environment'), el('div', { class: 'groups' })));
     li.dataset.tone = c.tone;
-    const used = containerUsage[c.name], use = used ? ['CPU ' + cores(used.cores), 'memory ' + bytes(used.bytes)].filter(u => !u.endsWith(' ')).join(', ') : '';
+    const used = containerUsage[c.name] || {}, use = [useOf('CPU', cores, used.cores, c.limits.cores), useOf('memory', bytes, used.bytes, c.limits.bytes)].filter(Boolean).join(', ');
     li.firstChild.hidden = !c.restart;
     li.children[1].replaceChildren(
       el('div', {}, el('strong', {}, c.name), c.kind ? el('small', {}, c.kind) : ''),
