@@ -210,7 +210,7 @@ func cause(r *runtime.Record) string {
 	case "PostStartHookError":
 		return "its postStart hook has failed"
 	case "Restart":
-		return "a client has requested a restart"
+		return with("a client has requested a restart", " ", r.Message)
 	case "Deleted": // this one and the following are reasons of podworkers
 		return "it is deleted in the API"
 	case "NotDesired", "Orphan":

@@ -190,9 +190,11 @@ func newKubeletAPI(s *config.Settings, joins *member, m *metrics, log logr.Logge
 	a.tls.Logger = log
 	a.serving = credentials.ServingOptions{CertFile: s.TLSCertFile, KeyFile: s.TLSPrivateKeyFile, CertDir: s.CertDir,
 		Logger: log}
-	if a.serving.Metrics, err = prommetrics.NewServingCertificate(m.registry); err != nil {
+	measured, err := prommetrics.NewServingCertificate(m.registry)
+	if err != nil {
 		return nil, err
 	}
+	a.serving.Metrics = m.ends.of("serving", measured)
 	if s.ServerTLSBootstrap {
 		a.serving.Client, a.serving.Addresses, a.serving.DNSOnly = client, joins.addresses, s.DNSOnlyCertificates()
 	}

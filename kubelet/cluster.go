@@ -36,9 +36,11 @@ func newMember(s *config.Settings, m *metrics, devs *nodeDevices, claims, driver
 	}
 	copts := s.CredentialsOptions()
 	copts.Logger = log.WithName("credentials")
-	if copts.Metrics, err = prommetrics.NewClientCertificate(m.registry); err != nil {
+	measured, err := prommetrics.NewClientCertificate(m.registry)
+	if err != nil {
 		return nil, err
 	}
+	copts.Metrics = m.ends.of("client", measured)
 	creds, err := credentials.Load(name, copts)
 	if err != nil {
 		return nil, err

@@ -106,7 +106,7 @@ func TestEmbeddedRuntime(t *testing.T) {
 
 	assert.Contains(t, command("restart", "hello"), "Stopped hello of pod default/hello-node")
 	eventually("it runs again", func() bool { return strings.Contains(command("pods"), "1/1     Running   1 (") })
-	assert.Contains(t, command("history", "hello"), "is to be stopped: a client has requested a restart")
+	assert.Contains(t, command("history", "hello"), "is to be stopped: a client has requested a restart by user ")
 	assert.Contains(t, command("restart", "shared-volume", "-c", "first-line"), "does not run")
 	assert.Contains(t, command("delete", "hello"), "is of manifest "+filepath.Join(manifests, "hello.yaml")+", which")
 	assert.Contains(t, command("rm", "hello", "--move-to", root), "Pod default/hello-node is gone.")

@@ -335,7 +335,13 @@ func (k *Kubelet) compose(ctx context.Context) error {
 		}
 	}
 	k.node = local.Node{Agent: k.agent, Recent: pods, Broken: broken, Manifests: s.StaticPodPath, Root: s.RootDir,
-		Held: held, Components: opts.Join, Version: k.opts.version().String(), Object: k.nodeObject}
+		Held: held, Components: opts.Join, Version: k.opts.version().String(), Object: k.nodeObject,
+		Certificates: m.ends.list}
+	if has(Eviction) {
+		if k.node.Thresholds, err = s.Thresholds(); err != nil {
+			return err
+		}
+	}
 	k.joins = joins
 	if joins != nil {
 		return joins.add(k.agent, s, log)

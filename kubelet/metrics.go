@@ -3,14 +3,18 @@ package kubelet
 import (
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/kubeletkit/kubeletkit/cluster/credentials"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/metrics/prometheus/crimetrics"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -30,6 +34,42 @@ type metrics struct {
 	rest                  *prommetrics.RESTClient
 	requests              *prommetrics.Requests
 	handler, probes, slis http.Handler
+	ends                  certificateEnds
+}
+
+// certificateEnds are when the certificates of the node expire. It is safe for concurrent use.
+type certificateEnds struct {
+	mu    sync.Mutex
+	known []control.Certificate
+}
+
+// of returns m, which also keeps the end of the certificate of that name.
+func (e *certificateEnds) of(name string, m credentials.Metrics) credentials.Metrics {
+	return certificateEnd{m, e, name}
+}
+
+// list returns the certificates, sorted by name.
+func (e *certificateEnds) list() []control.Certificate {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.SortedFunc(slices.Values(e.known),
+		func(a, b control.Certificate) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// certificateEnd keeps the end of one certificate.
+type certificateEnd struct {
+	credentials.Metrics
+	ends *certificateEnds
+	name string
+}
+
+// CertificateExpires keeps the end of the certificate.
+func (c certificateEnd) CertificateExpires(at time.Time) {
+	c.Metrics.CertificateExpires(at)
+	c.ends.mu.Lock()
+	defer c.ends.mu.Unlock()
+	c.ends.known = slices.DeleteFunc(c.ends.known, func(k control.Certificate) bool { return k.Name == c.name })
+	c.ends.known = append(c.ends.known, control.Certificate{Name: c.name, Expires: at})
 }
 
 // newMetrics makes the metrics of kubelet that exist here: those of the process, of Go,

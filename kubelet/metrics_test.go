@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
+	prommetrics "github.com/kubeletkit/kubeletkit/metrics/prometheus"
 	"github.com/kubeletkit/kubeletkit/prober"
 	"github.com/kubeletkit/kubeletkit/runtime"
 )
@@ -70,4 +72,20 @@ func TestMetricsAreKubelets(t *testing.T) {
 		(*handler).ServeHTTP(rec, httptest.NewRequest("GET", "/", nil))
 		assert.Equal(t, has, strings.Contains(rec.Body.String(), `prober_probe_total{container="c"`))
 	}
+}
+
+// The end of a certificate is that of the one that is used by now.
+func TestCertificateEnds(t *testing.T) {
+	m, err := newMetrics(logr.Discard())
+	require.NoError(t, err)
+	client, err := prommetrics.NewClientCertificate(m.registry)
+	require.NoError(t, err)
+	assert.Empty(t, m.ends.list())
+	of := m.ends.of("client", client)
+	serving := m.ends.of("serving", client)
+	serving.CertificateExpires(time.Unix(3, 0))
+	of.CertificateExpires(time.Unix(1, 0))
+	of.CertificateExpires(time.Unix(2, 0))
+	assert.Equal(t, []control.Certificate{{Name: "client", Expires: time.Unix(2, 0)},
+		{Name: "serving", Expires: time.Unix(3, 0)}}, m.ends.list())
 }

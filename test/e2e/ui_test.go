@@ -31,10 +31,10 @@ var pictures = flag.String("pictures", "", "directory for the pictures of the pa
 // hostile is what a page that inserts text as HTML would execute.
 const hostile = `<img src=x onerror=window.hostile=1>`
 
-// startUI runs minikubelet ui and returns the address that it prints.
-func startUI(t *testing.T, rootDir string) string {
+// startUI runs minikubelet ui with the flags and returns the address that it prints.
+func startUI(t *testing.T, rootDir string, flags ...string) string {
 	t.Helper()
-	cmd := exec.Command(MinikubeletBinary(t), "ui", "--root-dir", rootDir)
+	cmd := exec.Command(MinikubeletBinary(t), append([]string{"ui", "--root-dir", rootDir}, flags...)...)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
@@ -268,6 +268,11 @@ func TestUI(t *testing.T) {
 		"document.querySelector('#log').innerText.trim() === 'serving metrics'")
 	assert.Equal(t, string(running.UID), eval[string](t, b, "location.hash.split('/').pop()"))
 
+	eval[chromedp.Void](t, b, "location.hash = '#/node'")
+	b.await(t, "the node", "document.querySelector('#nodestatus').innerText === 'Ready' && "+
+		"document.querySelector('#nodepage').innerText.includes('evicts pods at less than 1Mi')")
+	open(web)
+
 	// It goes on when its pod is gone.
 	a.Remove(t, web)
 	b.await(t, "the end", "document.querySelector('#status').innerText === 'Gone'")
@@ -280,4 +285,50 @@ func TestUI(t *testing.T) {
 	eval[chromedp.Void](t, b, "sessionStorage.clear()")
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Reload()))
 	b.await(t, "that the token is missing", "document.body.innerText.includes('This page needs its token')")
+}
+
+// Where the operator allows it, a container is restarted from the keyboard after a second question, and the history of
+// its pod has who did it.
+func TestUIRestart(t *testing.T) {
+	t.Parallel()
+	a := StartProcessAgent(t, AgentOptions{})
+	pod := MakePod("web", Grace(1), Main(Sh("server", "exec sleep 2147483647"), Sh("other", "exec sleep 2147483647")))
+	a.Put(t, pod)
+	uid := a.Await(t, pod, within, Running, Ready(true)).UID
+	readOnly := openBrowser(t, startUI(t, a.Root))
+	readOnly.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
+	eval[chromedp.Void](t, readOnly, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
+	readOnly.await(t, "the pod", "document.querySelectorAll('#containers li').length === 2")
+	assert.Zero(t, eval[int](t, readOnly, "[...document.querySelectorAll('button')].filter(b => "+
+		"b.innerText === 'Restart').filter(b => b.checkVisibility()).length"), "it is not allowed")
+
+	b := openBrowser(t, startUI(t, a.Root, "--allow-restart"))
+	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
+	eval[chromedp.Void](t, b, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
+	const button = "document.querySelector('[data-restart=server]')"
+	b.await(t, "the button", button+"?.checkVisibility() === true")
+	eval[chromedp.Void](t, b, button+".focus()")
+	press := func(key string) {
+		t.Helper()
+		require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent(key)))
+	}
+	press("\r")
+	b.await(t, "the question", "document.querySelector('#confirm').open && document.activeElement.innerText === 'Cancel'")
+	assert.Contains(t, eval[string](t, b, "document.querySelector('#confirm').innerText"),
+		"Restart container server of pod web-")
+	b.accessible(t, "the question")
+	press("\x1b")
+	b.await(t, "the page without the question", "!document.querySelector('#confirm').open")
+	assert.True(t, eval[bool](t, b, "document.activeElement === "+button+" && !document.querySelector('#pod').hidden"))
+	press("\r")
+	press("\t")
+	press("\r")
+	b.await(t, "the end", "document.querySelector('#action').innerText.startsWith('Stopped server;')")
+	b.await(t, "the restart", "document.querySelector('#containers li').innerText.includes('1 restart')")
+	b.await(t, "who", "document.querySelector('#entries').innerText.includes('a client has requested a restart by the page, user root (UID 0)')")
+	assert.True(t, eval[bool](t, b, "document.activeElement === "+button), "the focus stays")
+	restarted := a.Await(t, pod, within, Running, Ready(true))
+	assert.EqualValues(t, 1, restarted.Status.ContainerStatuses[0].RestartCount+
+		restarted.Status.ContainerStatuses[1].RestartCount, "one of them")
+	b.noProblem(t)
 }

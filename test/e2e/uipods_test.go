@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,8 @@ type scriptedAgent struct {
 	mu     sync.Mutex
 	pods   []v1.Pod
 	events map[types.UID][]runtime.Event
+	// answers are those of other paths, or in the place of the usual ones.
+	answers map[string]any
 }
 
 // newScriptedAgent returns an agent that has a directory, and does not answer yet.
@@ -77,6 +80,17 @@ func (a *scriptedAgent) handler() http.Handler {
 	answer("/pods", func(*http.Request) any { return v1.PodList{Items: a.pods} })
 	answer("/gone", none)
 	answer("/problems", none)
+	answer("/events/{$}", func(req *http.Request) any {
+		events := []runtime.Event{}
+		for uid, of := range a.events {
+			for _, e := range of {
+				if e.Pod.UID = uid; req.URL.Query()["uid"] == nil || slices.Contains(req.URL.Query()["uid"], string(uid)) {
+					events = append(events, e)
+				}
+			}
+		}
+		return events
+	})
 	answer("/events/{uid}", func(req *http.Request) any {
 		if events := a.events[types.UID(req.PathValue("uid"))]; events != nil {
 			return events
@@ -115,7 +129,11 @@ func (a *scriptedAgent) handler() http.Handler {
 			}
 		}
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !a.answer(w, req) {
+			mux.ServeHTTP(w, req)
+		}
+	})
 }
 
 func (a *scriptedAgent) summary() any {
@@ -238,7 +256,7 @@ func TestUIManyPods(t *testing.T) {
 		const fetched = window.fetch, answer = await (await fetch('api/pods', { headers: {
 			Authorization: 'Bearer ' + sessionStorage.getItem('token') } })).json();
 		Object.assign(answer.pods[600], { tone: 'bad', status: 'Error', why: 'why' });
-		window.fetch = async () => ({ ok: true, json: async () => answer });
+		window.fetch = async () => ({ ok: true, headers: new Headers(), json: async () => answer });
 		const began = performance.now();
 		const done = list.readList(new AbortController().signal);
 		window.fetch = fetched;
@@ -332,9 +350,8 @@ func TestUIAgentEnds(t *testing.T) {
 	assert.Equal(t, "rgb(92, 102, 117)", eval[string](t, b, "getComputedStyle(document.querySelector('#pods a')).color"))
 	assert.Equal(t, 30, eval[int](t, b, "document.querySelectorAll('#pods tr').length"))
 	assert.Contains(t, eval[string](t, pod, "document.querySelector('#log').innerText"), "listening on", "it stays")
-	b.picture(t, "try-stale-390", 390, 844, false)
-	b.picture(t, "try-stale-dark", 1280, 900, true)
-	pod.picture(t, "try-stale-pod", 1280, 900, false)
+	b.accessible(t, "the list without the agent")
+	pod.accessible(t, "a pod without the agent")
 	a.start(t)
 	for name, page := range pages {
 		page.await(t, name+" with the agent", live)
@@ -353,7 +370,7 @@ func TestUIAgentEnds(t *testing.T) {
 	// A browser without a tab of the page asks for the token, and then shows what was asked for.
 	other := openBrowser(t, origin+"#/pods/uid-5")
 	other.await(t, "the question", "document.activeElement === document.querySelector('#token')")
-	other.picture(t, "try-token", 1280, 500, false)
+	other.accessible(t, "the question for the token")
 	require.NoError(t, chromedp.Do(other.ctx, chromedp.KeyEvent(address+"\r")))
 	other.await(t, "the pod", "document.querySelector('#name').innerText === 'service-005-edge7'")
 	assert.Equal(t, origin+"#/pods/uid-5", eval[string](t, other, "location.href"))
@@ -432,7 +449,7 @@ func TestUIPodDetails(t *testing.T) {
 	require.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate(origin+"#/pods/uid-1")))
 	b.await(t, "the events, the newest first", "/Unhealthy/.test(document.querySelector('#events li')?.innerText) && "+
 		"document.querySelector('#events li').innerText.includes('12 times since')")
-	b.await(t, "what the container uses", "/memory \\d+ MiB/.test(document.querySelector('#containers').innerText)")
+	b.await(t, "what the container uses", "/memory \\d+ MiB of 256 MiB/.test(document.querySelector('#containers').innerText)")
 	b.await(t, "the volume", "document.querySelector('#volumes').innerText.includes('hostPath /srv/service')")
 	eval[chromedp.Void](t, b, "document.querySelector('#containers summary').click()")
 	for _, text := range []string{"requested 100m", "limit 256Mi", "GET :8080/ready, every 10 s",
@@ -446,6 +463,7 @@ func TestUIPodDetails(t *testing.T) {
 	a.change(1, ready(true))
 	b.await(t, "a change", fmt.Sprintf("document.querySelector('#containers .head').innerText !== %q", at))
 	assert.True(t, eval[bool](t, b, "document.querySelector('#containers details').open"), "it stays open")
+	b.accessible(t, "a pod")
 	b.picture(t, "try-details", 1280, 1500, false)
 	b.picture(t, "try-details-dark-390", 390, 1700, true)
 	assert.LessOrEqual(t, eval[int](t, b, "document.documentElement.scrollWidth"), eval[int](t, b, "innerWidth"))

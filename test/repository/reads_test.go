@@ -24,6 +24,7 @@ var unlimitedReads = map[string]string{
 	"kubelet/internal/client/":           "what a command copies: a second signal ends it",
 	"kubelet/internal/config/":           "in a call with a time limit of its own",
 	"kubelet/internal/host/":             "files of the kernel",
+	"kubelet/internal/ui/restart.go":     "a file of the kernel",
 	"kubelet/stop.go":                    "directories of the agent",
 	"examples/vendor/main.go":            "a device, with a deadline",
 	"gc/":                                "logs, links to them and a record, all of the agent",

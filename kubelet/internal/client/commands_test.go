@@ -40,6 +40,7 @@ type node struct {
 	disk      []control.DiskItem
 	held      []control.Holding
 	stopped   []string
+	stoppedBy string
 	manifests string
 	past      fake.History
 }
@@ -54,7 +55,8 @@ func (n *node) Status() control.Status {
 
 func (*node) NodeObject(context.Context) (*v1.Node, error) { return nil, errors.New("no node object") }
 
-func (n *node) StopContainers(_ context.Context, uid types.UID, names []string) error {
+func (n *node) StopContainers(_ context.Context, uid types.UID, names []string, by string) error {
+	n.stoppedBy = by
 	n.stopped = append([]string{string(uid)}, names...)
 	return nil
 }

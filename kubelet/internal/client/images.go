@@ -49,8 +49,8 @@ func (c *call) gcFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.all, "all", false, "remove all images that nothing keeps, whatever space there is")
 }
 
-// imageValue is an image as it is printed in JSON.
-type imageValue struct {
+// Image is an image as commands print it in JSON, and the page shows it.
+type Image struct {
 	ID        string     `json:"id"`
 	Tags      []string   `json:"tags,omitempty"`
 	Digests   []string   `json:"digests,omitempty"`
@@ -81,20 +81,15 @@ func (c *call) images(ctx context.Context) error {
 		return err
 	}
 	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "USED BY", "ID"))
-	values := items[imageValue]{Items: []imageValue{}}
+	values := items[Image]{Items: []Image{}}
 	for i := range images {
 		image := &images[i]
-		kept := image.KeptBy(p.Input.Policy, now)
-		value := imageValue{ID: image.ID, Tags: image.Tags, Digests: image.Digests, Size: image.Size,
-			FirstSeen: image.FirstSeen, KeptBy: kept, UsedBy: usersOf(image, pods)}
-		if !image.LastUsed.IsZero() {
-			value.LastUsed = &image.LastUsed
-		}
+		value := ImageOf(image, &p.Input, pods)
 		values.Items = append(values.Items, value)
 		name := terminal.Escape(image.Name())
 		if err := list.row(name, name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)),
 			lastUse(image, now),
-			terminal.Escape(cmp.Or(kept, "-")), terminal.Escape(cmp.Or(strings.Join(value.UsedBy, ", "), "-")),
+			terminal.Escape(cmp.Or(value.KeptBy, "-")), terminal.Escape(cmp.Or(strings.Join(value.UsedBy, ", "), "-")),
 			terminal.Escape(image.ID)); err != nil {
 			return err
 		}
@@ -103,6 +98,16 @@ func (c *call) images(ctx context.Context) error {
 		fmt.Fprintln(c.Err, "No images found.")
 	}
 	return list.end(values)
+}
+
+// ImageOf returns an image with what keeps it, and with those of the pods that use it.
+func ImageOf(image *gc.Image, in *gc.ImageInput, pods []*v1.Pod) Image {
+	value := Image{ID: image.ID, Tags: image.Tags, Digests: image.Digests, Size: image.Size,
+		FirstSeen: image.FirstSeen, KeptBy: image.KeptBy(in.Policy, in.Now), UsedBy: usersOf(image, pods)}
+	if !image.LastUsed.IsZero() {
+		value.LastUsed = &image.LastUsed
+	}
+	return value
 }
 
 // usersOf returns the pods with containers of the image.

@@ -56,7 +56,7 @@ func (c *call) nodes(ctx context.Context) error {
 			break
 		}
 	}
-	cells := []string{node.Name, nodeStatus(&node), age, node.Status.NodeInfo.KubeletVersion, ip,
+	cells := []string{node.Name, NodeStatus(&node), age, node.Status.NodeInfo.KubeletVersion, ip,
 		node.Status.NodeInfo.OSImage, node.Status.NodeInfo.KernelVersion, node.Status.NodeInfo.ContainerRuntimeVersion}
 	for i := range cells {
 		cells[i] = terminal.Escape(cmp.Or(cells[i], "<unknown>"))
@@ -67,8 +67,8 @@ func (c *call) nodes(ctx context.Context) error {
 	return p.end(v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, Items: []v1.Node{node}})
 }
 
-// nodeStatus returns the column STATUS of kubectl, with what the node is short of.
-func nodeStatus(node *v1.Node) string {
+// NodeStatus returns the column STATUS of kubectl, with what the node is short of.
+func NodeStatus(node *v1.Node) string {
 	ready, more := "NotReady", ""
 	for _, condition := range node.Status.Conditions {
 		switch {
@@ -108,7 +108,7 @@ func describeNode(node *v1.Node, images []gc.Image, now time.Time, width int, pr
 	st := &node.Status
 	d.line(0, "Name", "%s", node.Name)
 	d.pairs("Labels", node.Labels)
-	d.line(0, "Status", "%s", nodeStatus(node))
+	d.line(0, "Status", "%s", NodeStatus(node))
 	for _, taint := range node.Spec.Taints {
 		d.line(0, "Taint", "%s", taint.ToString())
 	}

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,29 +51,17 @@ func (c *call) restart(ctx context.Context) error {
 			return err
 		}
 	}
-	ref := pod.Namespace + "/" + pod.Name
-	query := url.Values{}
-	for kind, spec := range podspec.Containers(&pod.Spec) {
-		if c.container != "" && spec.Name != c.container || c.container == "" && !runs(pod, spec.Name) {
-			continue
-		}
-		switch onSuccess := podspec.ShouldRestart(pod, spec, kind, 0); {
-		case kind == podspec.EphemeralContainer && c.container == "":
-			continue
-		case !onSuccess && !podspec.ShouldRestart(pod, spec, kind, 1):
-			return fmt.Errorf("the restart policy of container %s of pod %s would not start it again", spec.Name, ref)
-		case !onSuccess:
-			fmt.Fprintf(c.Err, "Container %s does not start again if it ends with exit code 0.\n",
-				terminal.Escape(spec.Name))
-		}
-		query.Add("container", spec.Name)
+	list, notes, err := RestartOf(pod, c.container)
+	if err != nil {
+		return err
 	}
-	names := strings.Join(query["container"], ", ")
-	if names == "" {
-		return fmt.Errorf("no container of pod %s runs", ref)
+	for _, note := range notes {
+		fmt.Fprintln(c.Err, terminal.Escape(note))
 	}
+	ref, names := pod.Namespace+"/"+pod.Name, strings.Join(list, ", ")
 	fmt.Fprintf(c.Err, "Stopping %s of pod %s, in up to %ds …\n", terminal.Escape(names), terminal.Escape(ref),
-		grace(pod))
+		Grace(pod))
+	query := url.Values{"container": list, "by": {"user " + UserName(os.Getuid())}}
 	resp, err := c.client.do(ctx, http.MethodPost, control.RestartPath+url.PathEscape(string(pod.UID)), query)
 	if err != nil {
 		return err
@@ -82,8 +72,43 @@ func (c *call) restart(ctx context.Context) error {
 	return nil
 }
 
-// grace returns the grace period of the pod in seconds.
-func grace(pod *v1.Pod) int64 {
+// RestartOf returns the containers of a pod that a restart stops: that of the name, or if it is "" all that run. The
+// notes are sentences about those that do not start again in each case. The error is one of a pod with nothing to stop,
+// or with a container that its restart policy would not start again.
+func RestartOf(pod *v1.Pod, container string) (names, notes []string, err error) {
+	ref := pod.Namespace + "/" + pod.Name
+	for kind, spec := range podspec.Containers(&pod.Spec) {
+		if container != "" && spec.Name != container || container == "" && !runs(pod, spec.Name) {
+			continue
+		}
+		switch onSuccess := podspec.ShouldRestart(pod, spec, kind, 0); {
+		case kind == podspec.EphemeralContainer && container == "":
+			continue
+		case !onSuccess && !podspec.ShouldRestart(pod, spec, kind, 1):
+			return nil, nil, fmt.Errorf("the restart policy of container %s of pod %s would not start it again",
+				spec.Name, ref)
+		case !onSuccess:
+			notes = append(notes, "Container "+spec.Name+" does not start again if it ends with exit code 0.")
+		}
+		names = append(names, spec.Name)
+	}
+	if len(names) == 0 {
+		return nil, nil, fmt.Errorf("no container of pod %s runs", ref)
+	}
+	return names, notes, nil
+}
+
+// UserName returns the name of a user, and its ID.
+func UserName(uid int) string {
+	id := strconv.Itoa(uid)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username + " (UID " + id + ")"
+	}
+	return "of UID " + id
+}
+
+// Grace returns the grace period of the pod in seconds.
+func Grace(pod *v1.Pod) int64 {
 	if pod.Spec.TerminationGracePeriodSeconds != nil {
 		return *pod.Spec.TerminationGracePeriodSeconds
 	}
@@ -153,7 +178,7 @@ func (c *call) delete(ctx context.Context) error {
 		return fmt.Errorf("moving the manifest: %w", err)
 	}
 	fmt.Fprintf(c.Out, "Manifest %s is now %s. It ends, in up to %ds: %s\n", terminal.Escape(from.Path),
-		terminal.Escape(to), grace(pod), terminal.Escape(strings.Join(from.Pods, ", ")))
+		terminal.Escape(to), Grace(pod), terminal.Escape(strings.Join(from.Pods, ", ")))
 	if err := c.awaitGone(ctx, pod); err != nil {
 		return err
 	}

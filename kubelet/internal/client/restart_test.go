@@ -25,6 +25,7 @@ func TestRestart(t *testing.T) {
 	}
 	require.NoError(t, run("web"))
 	assert.Equal(t, []string{"u1", "a"}, n.stopped, "those that run")
+	assert.Equal(t, "user "+UserName(os.Getuid()), n.stoppedBy)
 	assert.Contains(t, out.String(), "Stopped a of pod default/web-n1; ")
 	require.NoError(t, run("web", "-c", "b"))
 	assert.Equal(t, []string{"u1", "b"}, n.stopped)

@@ -26,8 +26,8 @@ import (
 const (
 	// GonePath answers GET with the pods that are gone, a JSON list of [recent.Gone].
 	GonePath = "/gone"
-	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods,
-	// a JSON list of [runtime.Event], the oldest first.
+	// EventsPath followed by a UID answers GET with the latest events of that pod, without one with those of all pods
+	// or of those in its parameters uid, a JSON list of [runtime.Event], the oldest first of each pod.
 	EventsPath = "/events/"
 	// ImagesPath answers GET with the images, and with what a collection would remove, as a
 	// [gc.ImagePreview] in JSON. With the parameter goal=all it is [gc.AllUnusedImages].
@@ -48,7 +48,8 @@ const (
 	// ProblemsPath answers GET with the manifests that cannot be used, a JSON list of [Problem].
 	ProblemsPath = "/problems"
 	// RestartPath followed by a UID answers POST when containers of that pod have ended, each in its grace period. The
-	// parameters container have their names. The restart policy of the pod starts them again.
+	// parameters container have their names, and by says who requests it, for the log and the history. The restart
+	// policy of the pod starts them again.
 	RestartPath = "/restart/"
 	// StopPath answers POST with a sequence of [Progress] values in JSON while all pods
 	// are ended. After the last one the agent exits. With the parameter by-priority=true they end in the order of
@@ -157,7 +158,8 @@ type Node interface {
 	// NodeObject returns the node as an API server has it, or would have it.
 	NodeObject(ctx context.Context) (*v1.Node, error)
 	// StopContainers stops containers of a pod, each in its grace period. The restart policy starts them again.
-	StopContainers(ctx context.Context, uid types.UID, names []string) error
+	// The log and the history have who requests it.
+	StopContainers(ctx context.Context, uid types.UID, names []string, by string) error
 	// Images returns the images, and what a collection would remove.
 	Images(ctx context.Context, goal gc.ImageGoal) (gc.ImagePreview, error)
 	// Disk returns what the agent and its runtime have on the disk.
@@ -182,7 +184,18 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 	mux.HandleFunc("GET "+ProblemsPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Problems()) })
 	mux.HandleFunc("GET "+ResourcesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, node.Holdings()) })
 	mux.HandleFunc("GET "+EventsPath+"{$}",
-		func(w http.ResponseWriter, _ *http.Request) { answer(w, node.AllEvents()) })
+		func(w http.ResponseWriter, req *http.Request) {
+			uids := req.URL.Query()["uid"]
+			if len(uids) == 0 {
+				answer(w, node.AllEvents())
+				return
+			}
+			events := []runtime.Event{}
+			for _, uid := range uids {
+				events = append(events, node.Events(types.UID(uid))...)
+			}
+			answer(w, events)
+		})
 	mux.HandleFunc("GET "+EventsPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
 		answer(w, node.Events(types.UID(req.PathValue("uid"))))
 	})
@@ -220,7 +233,8 @@ func Handler(node Node, stop *Stop, opts server.Options) http.Handler {
 		sendHistory(w, entries)
 	})
 	mux.HandleFunc("POST "+RestartPath+"{uid}", func(w http.ResponseWriter, req *http.Request) {
-		err := node.StopContainers(req.Context(), types.UID(req.PathValue("uid")), req.URL.Query()["container"])
+		query := req.URL.Query()
+		err := node.StopContainers(req.Context(), types.UID(req.PathValue("uid")), query["container"], query.Get("by"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}

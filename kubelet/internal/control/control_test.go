@@ -39,11 +39,11 @@ func (node) NodeName() string { return "n1" }
 
 func (node) NodeObject(context.Context) (*v1.Node, error) { return nil, errors.New("no node object") }
 
-func (node) StopContainers(_ context.Context, uid types.UID, names []string) error {
+func (node) StopContainers(_ context.Context, uid types.UID, names []string, by string) error {
 	if uid != "u1" {
 		return errors.New("no such pod")
 	}
-	return errors.New(names[0] + " and " + names[1])
+	return errors.New(names[0] + " and " + names[1] + by)
 }
 
 func (node) Status() control.Status          { return control.Status{NodeName: "n1"} }
@@ -116,6 +116,8 @@ func TestHandler(t *testing.T) {
 	var events []runtime.Event
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"u1").Body).Decode(&events))
 	assert.Equal(t, node{}.Events("u1"), events)
+	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.EventsPath+"?uid=u2&uid=u1").Body).Decode(&events))
+	assert.Equal(t, append(node{}.Events("u2"), node{}.Events("u1")...), events)
 
 	var histories control.Histories
 	require.NoError(t, json.NewDecoder(request(t, stop, "GET", control.HistoryPath).Body).Decode(&histories))
@@ -125,7 +127,8 @@ func TestHandler(t *testing.T) {
 	assert.Equal(t, node{}.History().Entries("u1")[0].Record, entry.Record)
 	assert.Empty(t, request(t, stop, "GET", control.HistoryPath+"u2").Body.String())
 	assert.Equal(t, "no node object\n", request(t, stop, "GET", control.NodePath).Body.String())
-	assert.Equal(t, "a and b\n", request(t, stop, "POST", control.RestartPath+"u1?container=a&container=b").Body.String())
+	assert.Equal(t, "a and b, by root\n", request(t, stop, "POST",
+		control.RestartPath+"u1?container=a&container=b&by=,+by+root").Body.String())
 	assert.Equal(t, "ok", request(t, stop, "GET", "/healthz").Body.String(), "the API of package server")
 	assert.Equal(t, http.StatusNotFound, request(t, stop, "GET", control.StopPath).Code)
 

@@ -1,6 +1,10 @@
 package control
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // StatusPath answers GET with the state of the agent, as [Status] in JSON.
 const StatusPath = "/status"
@@ -25,6 +29,26 @@ type Status struct {
 	// Pressure are the conditions of what the node is short of.
 	Pressure []v1.NodeConditionType `json:"pressure"`
 	Sources  []SourceStatus         `json:"sources"`
+	// Thresholds are those of evictions, and Certificates those that the node has by now.
+	Thresholds   []Threshold   `json:"thresholds,omitempty"`
+	Certificates []Certificate `json:"certificates,omitempty"`
+}
+
+// Threshold is what has to be available of a resource. While less is, pods are evicted.
+type Threshold struct {
+	// Signal is such as "memory.available".
+	Signal string `json:"signal"`
+	// Value is an amount such as "100Mi", or a percentage of the capacity such as "10%".
+	Value string `json:"value"`
+	// GracePeriod is how long less may be available, such as "1m30s"; "" if the threshold is a hard one.
+	GracePeriod string `json:"gracePeriod,omitempty"`
+}
+
+// Certificate is a certificate of the node.
+type Certificate struct {
+	// Name is "client" for that of its requests to the API server, and "serving" for that of its port.
+	Name    string    `json:"name"`
+	Expires time.Time `json:"expires"`
 }
 
 // SourceStatus is the state of a source of pods.

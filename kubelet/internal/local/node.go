@@ -22,6 +22,7 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/lifecycle"
+	"github.com/kubeletkit/kubeletkit/node/eviction"
 	"github.com/kubeletkit/kubeletkit/node/podresources"
 	"github.com/kubeletkit/kubeletkit/podworkers"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -49,6 +50,10 @@ type Node struct {
 	Root string
 	// Held has what containers hold.
 	Held *podresources.Server
+	// Thresholds are those of evictions.
+	Thresholds []eviction.Threshold
+	// Certificates returns the certificates of the node.
+	Certificates func() []control.Certificate
 }
 
 // Events implements [control.Node].

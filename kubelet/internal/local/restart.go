@@ -14,7 +14,7 @@ import (
 const reasonRestart = "Restart"
 
 // StopContainers implements [control.Node]. For the worker of the pod, their ends are like any other.
-func (n Node) StopContainers(ctx context.Context, uid types.UID, names []string) error {
+func (n Node) StopContainers(ctx context.Context, uid types.UID, names []string, by string) error {
 	pod, ok := n.Agent.Pod(uid)
 	if !ok {
 		return fmt.Errorf("no pod of this agent has the UID %s", uid)
@@ -33,9 +33,13 @@ func (n Node) StopContainers(ctx context.Context, uid types.UID, names []string)
 		some.Containers = append(some.Containers, *c)
 	}
 	observer := n.Parts().Observer
+	observer.Logger.Info("Containers are stopped for a restart", "pod", ref, "containers", names, "by", by)
+	if by != "" {
+		by = "by " + by
+	}
 	for _, name := range names {
 		observer.Record.Emit(runtime.Record{Pod: ref, Stage: runtime.StageDecided, Kind: runtime.KindStopContainer,
-			Container: name, Reason: reasonRestart})
+			Container: name, Reason: reasonRestart, Message: by})
 	}
 	return n.Parts().Runtime.KillPod(ctx, runtime.PodKill{Pod: pod, Status: &some,
 		Dir: filepath.Join(n.Parts().PodsDir, string(uid)), Event: observer.Event, Record: observer.Record})

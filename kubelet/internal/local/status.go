@@ -23,6 +23,16 @@ func (n Node) Status() control.Status {
 	if rt, ok := runtime.Optional[runtime.FeatureReporter](n.Parts().Runtime); ok {
 		s.Runtime = strings.TrimSpace(rt.Features().Name + " " + rt.Features().Version)
 	}
+	for _, t := range n.Thresholds {
+		out := control.Threshold{Signal: string(t.Signal), Value: t.Value.String()}
+		if !t.Hard() {
+			out.GracePeriod = t.GracePeriod.String()
+		}
+		s.Thresholds = append(s.Thresholds, out)
+	}
+	if n.Certificates != nil { // nil in tests
+		s.Certificates = n.Certificates()
+	}
 	pods := map[string]int{}
 	for _, pod := range n.Parts().PodManager.Pods() {
 		pods[pod.Annotations[podspec.AnnotationConfigSource]]++

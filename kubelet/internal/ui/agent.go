@@ -30,8 +30,8 @@ func (a *agent) get(ctx context.Context, path string, query url.Values) (io.Read
 }
 
 // read decodes the answer to a request.
-func read[T any](ctx context.Context, a *agent, path string) (out T, err error) {
-	body, err := a.get(ctx, path, nil)
+func read[T any](ctx context.Context, a *agent, path string, query url.Values) (out T, err error) {
+	body, err := a.get(ctx, path, query)
 	if err != nil {
 		return out, err
 	}

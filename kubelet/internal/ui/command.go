@@ -23,17 +23,21 @@ import (
 func Command(program config.Program, out io.Writer) *cobra.Command {
 	var rootDir string
 	var port uint16
+	var allowRestart bool
 	cmd := &cobra.Command{
 		Use: "ui", Short: "show the pods in a browser on this machine", GroupID: client.GroupNode,
 		Long: "It serves a page on the loopback interface until it is interrupted, and prints its address. The " +
 			"address has a token, without which the " +
-			"page shows nothing; it is a new one at each start. The page changes nothing in the agent.",
+			"page shows nothing; it is a new one at each start. The page changes nothing in the agent, but for restarts " +
+			"of containers with --allow-restart; each is printed with its user, and in the log of the agent.",
 		Example: `  minikubelet ui
   minikubelet ui --port 8088   # then, from elsewhere: ssh -L 8088:127.0.0.1:8088 HOST`,
 	}
 	cmd.Flags().StringVar(&rootDir, "root-dir", "",
 		"root directory of the agent (default: that of an agent without the flag)")
 	cmd.Flags().Uint16Var(&port, "port", 0, "port on 127.0.0.1; a free one if 0")
+	cmd.Flags().BoolVar(&allowRestart, "allow-restart", false,
+		"the page can restart containers, as the command restart does")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return &config.UsageError{Err: fmt.Errorf("ui: unexpected argument %q; see %s ui --help", args[0], program)}
@@ -42,13 +46,13 @@ func Command(program config.Program, out io.Writer) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return serve(cmd.Context(), filepath.Join(dir, config.SocketName), port, out)
+		return serve(cmd.Context(), filepath.Join(dir, config.SocketName), port, allowRestart, out)
 	}
 	return cmd
 }
 
 // serve serves the page until ctx ends.
-func serve(ctx context.Context, socket string, port uint16, out io.Writer) error {
+func serve(ctx context.Context, socket string, port uint16, allowRestart bool, out io.Writer) error {
 	agent := newAgent(socket)
 	switch answer, err := agent.get(ctx, "/healthz", nil); {
 	case err == nil:
@@ -61,10 +65,15 @@ func serve(ctx context.Context, socket string, port uint16, out io.Writer) error
 		return fmt.Errorf("--port %d: %w", port, err)
 	}
 	token := rand.Text()
+	h, can := newHandler(agent, token), "read the logs of all pods"
+	if allowRestart {
+		h.allowRestart(out)
+		can += ", and restart their containers"
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := &http.Server{
-		Handler: newHandler(agent, token), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // logs that are followed end with it
 	}
 	closed := make(chan struct{})
@@ -73,8 +82,8 @@ func serve(ctx context.Context, socket string, port uint16, out io.Writer) error
 		<-ctx.Done()
 		_ = server.Close()
 	}()
-	fmt.Fprintf(out, "http://%s/#%s\nPress Ctrl-C to end. Whoever has this address can read the logs of all pods.\n",
-		l.Addr(), token)
+	fmt.Fprintf(out, "http://%s/#%s\nPress Ctrl-C to end. Whoever has this address can %s.\n",
+		l.Addr(), token, can)
 	err = server.Serve(l)
 	stopped := ctx.Err() != nil
 	cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeletkit/kubeletkit/history"
@@ -42,22 +43,29 @@ type eventView struct {
 	Count     int       `json:"count"`
 	First     time.Time `json:"first"`
 	Last      time.Time `json:"last"`
+	// UID and Pod, as "namespace/name", are set in the list of a node.
+	UID types.UID `json:"uid,omitempty"`
+	Pod string    `json:"pod,omitempty"`
 }
 
 // eventsOf returns the events as the page shows them, the newest first.
 func eventsOf(events []runtime.Event) []eventView {
 	views := []eventView{}
 	for _, e := range slices.Backward(events) {
-		v := eventView{Tone: normal, Reason: e.Reason, Message: e.Message, Count: e.Count, First: e.First, Last: e.Last}
-		if e.Type == v1.EventTypeWarning {
-			v.Tone = bad
-		}
-		if _, name, ok := strings.Cut(e.FieldPath, "{"); ok {
-			v.Container = strings.TrimSuffix(name, "}")
-		}
-		views = append(views, v)
+		views = append(views, eventOf(&e))
 	}
 	return views
+}
+
+func eventOf(e *runtime.Event) eventView {
+	v := eventView{Tone: normal, Reason: e.Reason, Message: e.Message, Count: e.Count, First: e.First, Last: e.Last}
+	if e.Type == v1.EventTypeWarning {
+		v.Tone = bad
+	}
+	if _, name, ok := strings.Cut(e.FieldPath, "{"); ok {
+		v.Container = strings.TrimSuffix(name, "}")
+	}
+	return v
 }
 
 // groupsOf returns the details of a container. past is the history of its pod.

@@ -10,8 +10,9 @@
 //
 // # Guarantees
 //
-//   - It answers GET and HEAD only, changes nothing in the agent, and reads nothing else from the
-//     socket than pods, usage, histories, events, logs and manifests that cannot be used.
+//   - It answers GET and HEAD only and changes nothing in the agent, but for restarts of containers if
+//     they are allowed, and reads nothing else from the
+//     socket than the node, images, pods, usage, histories, events, logs and manifests that cannot be used.
 //   - It answers only connections from the loopback interface whose Host is a name of it, so a name
 //     of somebody else's that resolves to 127.0.0.1 is refused.
 //   - Without the token it serves the page, which has no data, and nothing else.

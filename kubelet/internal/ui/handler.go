@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -33,7 +34,7 @@ var web embed.FS
 var files = map[string]string{
 	"index.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
 	"app.js": javaScript, "list.js": javaScript, "logs.js": javaScript, "usage.js": javaScript,
-	"net.js": javaScript, "draw.js": javaScript,
+	"net.js": javaScript, "draw.js": javaScript, "node.js": javaScript,
 }
 
 const javaScript = "text/javascript; charset=utf-8"
@@ -57,6 +58,8 @@ type handler struct {
 	token [sha256.Size]byte
 	mux   *http.ServeMux
 	now   func() time.Time
+	// restarts means that containers may be restarted.
+	restarts bool
 }
 
 func newHandler(a *agent, token string) *handler {
@@ -78,12 +81,14 @@ func newHandler(a *agent, token string) *handler {
 	}
 	h.mux.HandleFunc("GET /favicon.ico",
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	h.data("/api/pods", h.pods)
-	h.data("/api/usage", h.usage)
-	h.data("/api/pods/{uid}", h.pod)
-	h.data("/api/pods/{uid}/yaml", h.yaml)
-	h.data("/api/pods/{uid}/history", h.history)
-	h.data("/api/pods/{uid}/logs/{container}", h.logs)
+	h.data("GET", "/api/pods", h.pods)
+	h.data("GET", "/api/usage", h.usage)
+	h.data("GET", "/api/node", h.node)
+	h.data("GET", "/api/images", h.images)
+	h.data("GET", "/api/pods/{uid}", h.pod)
+	h.data("GET", "/api/pods/{uid}/yaml", h.yaml)
+	h.data("GET", "/api/pods/{uid}/history", h.history)
+	h.data("GET", "/api/pods/{uid}/logs/{container}", h.logs)
 	return h
 }
 
@@ -100,7 +105,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case !fromHere(req):
 		http.Error(w, "this page is for browsers on this machine", http.StatusForbidden)
-	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+	case req.Method != http.MethodGet && req.Method != http.MethodHead &&
+		!(h.restarts && req.Method == http.MethodPost):
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "this page changes nothing", http.StatusMethodNotAllowed)
 	default:
@@ -123,8 +129,8 @@ func fromHere(req *http.Request) bool {
 }
 
 // data registers a request for data, which needs the token.
-func (h *handler) data(path string, answer func(http.ResponseWriter, *http.Request) error) {
-	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, req *http.Request) {
+func (h *handler) data(method, path string, answer func(http.ResponseWriter, *http.Request) error) {
+	h.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, req *http.Request) {
 		given, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 		sum := sha256.Sum256([]byte(given))
 		if !ok || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
@@ -144,60 +150,75 @@ func (h *handler) data(path string, answer func(http.ResponseWriter, *http.Reque
 	})
 }
 
-// answerJSON writes a value.
-func answerJSON(w http.ResponseWriter, value any) error {
+// answerJSON writes a value, unless the browser has it already.
+func answerJSON(w http.ResponseWriter, req *http.Request, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	tag := `"` + hex.EncodeToString(sum[:]) + `"`
+	w.Header().Set("ETag", tag)
+	if req.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // a browser that went away
+	_, _ = w.Write(data) // a browser that went away
 	return nil
 }
 
 // pods answers with all pods.
 func (h *handler) pods(w http.ResponseWriter, req *http.Request) error {
-	list, err := read[v1.PodList](req.Context(), h.agent, "/pods")
+	list, err := read[v1.PodList](req.Context(), h.agent, "/pods", nil)
 	if err != nil {
 		return err
 	}
-	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath)
+	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath, nil)
 	if err != nil {
 		return err
 	}
-	broken, err := read[[]control.Problem](req.Context(), h.agent, control.ProblemsPath)
+	broken, err := read[[]control.Problem](req.Context(), h.agent, control.ProblemsPath, nil)
 	if err != nil {
 		broken = nil // the agent may be older
 	}
-	return answerJSON(w, listOf(list.Items, gone, broken, h.waiting(req.Context(), list.Items), h.now()))
+	return answerJSON(w, req, listOf(list.Items, gone, broken, h.waiting(req.Context(), list.Items), h.now()))
 }
 
 // waiting returns the events of the pods that wait, such as the last failure of a readiness probe.
 func (h *handler) waiting(ctx context.Context, pods []v1.Pod) map[types.UID][]runtime.Event {
-	events := map[types.UID][]runtime.Event{}
+	query, events := url.Values{}, map[types.UID][]runtime.Event{}
 	for i := range pods {
-		pod := &pods[i]
-		if len(events) == mostWaiting || toneOf(pod, terminal.Summarize(pod)) != waits {
-			continue
+		if toneOf(&pods[i], terminal.Summarize(&pods[i])) == waits && len(query["uid"]) < mostWaiting {
+			query.Add("uid", string(pods[i].UID))
 		}
-		of, err := read[[]runtime.Event](ctx, h.agent, control.EventsPath+url.PathEscape(string(pod.UID)))
-		if err != nil {
-			break // the list is of use without them
-		}
-		events[pod.UID] = of
+	}
+	if len(query) == 0 {
+		return events
+	}
+	all, err := read[[]runtime.Event](ctx, h.agent, control.EventsPath, query)
+	if err != nil {
+		return events // the list is of use without them
+	}
+	for _, e := range all {
+		events[e.Pod.UID] = append(events[e.Pod.UID], e)
 	}
 	return events
 }
 
 // usage answers with what the pods use.
 func (h *handler) usage(w http.ResponseWriter, req *http.Request) error {
-	s, err := read[statsv1alpha1.Summary](req.Context(), h.agent, "/stats/summary")
+	s, err := read[statsv1alpha1.Summary](req.Context(), h.agent, "/stats/summary", nil)
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, usageOf(&s, req.URL.Query().Get("pod")))
+	return answerJSON(w, req, usageOf(&s, req.URL.Query().Get("pod")))
 }
 
 // find returns the pod of the request, and when it was gone.
 func (h *handler) find(req *http.Request) (pod *v1.Pod, goneAt *time.Time, err error) {
 	uid := types.UID(req.PathValue("uid"))
-	list, err := read[v1.PodList](req.Context(), h.agent, "/pods")
+	list, err := read[v1.PodList](req.Context(), h.agent, "/pods", nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,7 +227,7 @@ func (h *handler) find(req *http.Request) (pod *v1.Pod, goneAt *time.Time, err e
 			return &list.Items[i], nil, nil
 		}
 	}
-	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath)
+	gone, err := read[[]recent.Gone](req.Context(), h.agent, control.GonePath, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -224,11 +245,16 @@ func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	events, err := read[[]runtime.Event](req.Context(), h.agent, control.EventsPath+url.PathEscape(string(pod.UID)))
+	events, err := read[[]runtime.Event](req.Context(), h.agent,
+		control.EventsPath+url.PathEscape(string(pod.UID)), nil)
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, detailsOf(pod, goneAt, events, h.past(req.Context(), pod.UID), h.now()))
+	d := detailsOf(pod, goneAt, events, h.past(req.Context(), pod.UID), h.now())
+	if h.restarts && goneAt == nil {
+		d.restartable(pod)
+	}
+	return answerJSON(w, req, d)
 }
 
 // past returns the history of a pod as far as it can be read.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,8 +63,12 @@ func socket(t *testing.T, pod *v1.Pod) (path string, requests *[]string) {
 	mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, []control.Problem{{Path: "/m", Error: hostile}})
 	})
-	mux.HandleFunc("GET /events/{uid}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, []runtime.Event{{Type: v1.EventTypeWarning, Reason: "Unhealthy", Message: "Readiness probe failed: 503"}})
+	unhealthy := []runtime.Event{{Pod: runtime.PodRef{UID: "u1"}, Type: v1.EventTypeWarning, Reason: "Unhealthy",
+		Message: "Readiness probe failed: 503"}}
+	mux.HandleFunc("GET /events/{uid}", func(w http.ResponseWriter, _ *http.Request) { answer(w, unhealthy) })
+	mux.HandleFunc("GET /events/{$}", func(w http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, []string{"u1"}, req.URL.Query()["uid"], "of the pods that wait")
+		answer(w, unhealthy)
 	})
 	mux.HandleFunc("GET /stats/summary", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w,
@@ -80,6 +85,9 @@ func socket(t *testing.T, pod *v1.Pod) (path string, requests *[]string) {
 			return
 		}
 		_, _ = fmt.Fprintf(w, "%s %s\n", req.URL.Query().Encode(), hostile)
+	})
+	mux.HandleFunc("POST /restart/u1", func(_ http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, url.Values{"container": {"a"}, "by": {"the page, user unknown"}}, req.URL.Query())
 	})
 	server := &httptest.Server{Listener: l,
 		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -128,6 +136,8 @@ func TestWhoIsAnswered(t *testing.T) {
 		"history without the token":       {"/api/pods/u1/history", header("Authorization", ""), 401},
 		"YAML without the token":          {"/api/pods/u1/yaml", header("Authorization", ""), 401},
 		"usage without the token":         {"/api/usage", header("Authorization", ""), 401},
+		"the node without the token":      {"/api/node", header("Authorization", ""), 401},
+		"images without the token":        {"/api/images", header("Authorization", ""), 401},
 		"a pod without the token":         {"/api/pods/u1", header("Authorization", ""), 401},
 		"a name that resolves to us":      {"/", func(r *http.Request) { r.Host = "evil.example:8088" }, 403},
 		"a name that begins as ours":      {"/api/pods", func(r *http.Request) { r.Host = "localhost.evil.example" }, 403},
@@ -194,7 +204,14 @@ func TestData(t *testing.T) {
 	assert.Equal(t, "Container a exited with code 3: "+hostile, e.Text)
 	assert.Equal(t, bad, e.Tone)
 
-	rec := ask(t, h, "/api/pods/u1/logs/b", nil)
+	tag := ask(t, h, "/api/pods", nil).Header().Get("ETag")
+	rec := ask(t, h, "/api/pods", func(r *http.Request) { r.Header.Set("If-None-Match", tag) })
+	assert.Equal(t, 304, rec.Code, "nothing has changed")
+	assert.Empty(t, rec.Body.String())
+	rec = ask(t, h, "/api/pods", func(r *http.Request) { r.Header.Set("If-None-Match", `"other"`) })
+	assert.Equal(t, 200, rec.Code)
+
+	rec = ask(t, h, "/api/pods/u1/logs/b", nil)
 	assert.Equal(t, "text/plain; charset=utf-8", rec.Header().Get("Content-Type"))
 	assert.Equal(t, "follow=true&restarts=true&tailLines=500 "+hostile+"\n", rec.Body.String())
 	for query, want := range map[string]string{
@@ -223,11 +240,11 @@ func TestWhyPodsWait(t *testing.T) {
 	require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &l))
 	assert.Equal(t, "Running, but not ready: b: Readiness probe failed: 503", l.Pods[0].Why)
 	assert.Equal(t, map[string]string{"app": "web"}, l.Pods[0].Labels)
-	assert.Contains(t, *requests, "GET /events/u1")
+	assert.Contains(t, *requests, "GET /events/")
 
 	path, requests = socket(t, podtest.Pod(v1.PodRunning, podtest.Waiting("a", "ErrImagePull", "")))
 	ask(t, newHandler(newAgent(path), token), "/api/pods", nil)
-	assert.NotContains(t, *requests, "GET /events/u1")
+	assert.NotContains(t, *requests, "GET /events/")
 }
 
 // The page refers to nothing elsewhere, and has no way to insert HTML.
@@ -254,7 +271,7 @@ func TestCommand(t *testing.T) {
 	in, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, path, 0, out)
+		ended <- serve(ctx, path, 0, false, out)
 		_ = out.Close()
 	}()
 	buf := make([]byte, 4096)

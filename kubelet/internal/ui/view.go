@@ -12,6 +12,7 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kubeletkit/kubeletkit/history"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
@@ -151,6 +152,15 @@ type containerView struct {
 	Restarts int32      `json:"restarts"`
 	Since    *time.Time `json:"since,omitempty"`
 	Groups   []group    `json:"groups,omitempty"`
+	Limits   limits     `json:"limits"`
+	// Restart means that the page offers it.
+	Restart bool `json:"restart,omitempty"`
+}
+
+// limits are those of a container; 0 is none.
+type limits struct {
+	Cores float64 `json:"cores,omitempty"`
+	Bytes float64 `json:"bytes,omitempty"`
 }
 
 // fact is a name with its value.
@@ -170,6 +180,18 @@ type details struct {
 	Containers []containerView `json:"containers"`
 	Volumes    []fact          `json:"volumes"`
 	Events     []eventView     `json:"events"`
+	// Grace is the grace period in seconds.
+	Grace int64 `json:"grace,omitempty"`
+}
+
+// restartable sets which containers can be restarted.
+func (d *details) restartable(pod *v1.Pod) {
+	d.Grace = client.Grace(pod)
+	for i := range d.Containers {
+		c := &d.Containers[i]
+		_, _, err := client.RestartOf(pod, c.Name)
+		c.Restart = err == nil && strings.HasPrefix(c.State, "Running")
+	}
 }
 
 // detailsOf returns the details of a pod. goneAt is nil if it is on the node. past is its history.
@@ -196,7 +218,9 @@ func detailsOf(pod *v1.Pod, goneAt *time.Time, events []runtime.Event, past []hi
 		state[c.Name] = c
 	}
 	for kind, c := range podspec.Containers(&pod.Spec) {
-		v := containerView{Name: c.Name, Image: c.Image, State: "Waiting", Tone: waits, Groups: groupsOf(c, past)}
+		v := containerView{Name: c.Name, Image: c.Image, State: "Waiting", Tone: waits, Groups: groupsOf(c, past),
+			Limits: limits{c.Resources.Limits.Cpu().AsApproximateFloat64(),
+				c.Resources.Limits.Memory().AsApproximateFloat64()}}
 		switch {
 		case kind == podspec.InitContainer && podspec.IsSidecar(c):
 			v.Kind = "sidecar"

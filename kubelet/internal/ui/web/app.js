@@ -1,6 +1,7 @@
-import { age, bytes, clock, cores, curve, el, setText, timeline } from './draw.js';
+import { age, bytes, clock, cores, curve, drawEvents, drawFacts, el, fresh, setText, timeline } from './draw.js';
 import { drawListUsage, listAddress, openList, readList } from './list.js';
 import { openLog, showContainers } from './logs.js';
+import { openNode, readNode } from './node.js';
 import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, read, repeat, request, stream, takeToken } from './net.js';
 import { readUsage, series } from './usage.js';
 
@@ -99,31 +100,55 @@ function drawPod(p) {
   setText($('why'), p.why);
   const facts = [{ name: 'Namespace', value: p.namespace }, ...(p.since ? [{ name: 'Age', value: age(p.since) }] : []), ...(p.facts || [])];
   $('facts').replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name), el('dd', {}, f.value))));
+  grace = p.grace;
   drawContainers(p.containers);
   drawFacts($('volumes'), p.volumes || []);
   $('volumestitle').hidden = !p.volumes;
-  drawEvents(p.events);
+  drawEvents($('events'), p.events);
   showContainers(p.containers);
 }
+
+let grace = 0;
+
+// restart asks once more, and then has a container stopped.
+function restart(uid, container, signal) {
+  const box = $('confirm');
+  setText($('question'), `Restart container ${container} of pod ${$('name').textContent}?`);
+  setText($('effect'), `It gets its preStop hook and its stop signal, and has ended within ${grace} s. The restart policy starts it again.`);
+  box.returnValue = '';
+  box.showModal();
+  box.addEventListener('close', async () => {
+    if (box.returnValue !== 'yes') return;
+    setText($('action'), `Stopping ${container}, in up to ${grace} s …`);
+    try {
+      await request(`api/pods/${encodeURIComponent(uid)}/restart?` + new URLSearchParams({ container }), signal, 'POST');
+      setText($('action'), `Stopped ${container}; the restart policy starts it again.`);
+    } catch (e) {
+      if (!signal.aborted) setText($('action'), `${container} was not restarted: ${e.message}`);
+    }
+  }, { once: true, signal });
+}
+
+const useOf = (name, format, used, limit) => used === undefined ? '' : `${name} ${format(used)}` + (limit ? ` of ${format(limit)}` : '');
 
 // drawContainers keeps the details that are open.
 function drawContainers(containers) {
   const list = $('containers'), known = new Map([...list.children].map(li => [li.dataset.name, li]));
-  list.replaceChildren(...containers.map(c => {
-    const li = known.get(c.name) || el('li', { 'data-name': c.name }, el('div', { class: 'head' }),
+  const items = containers.map(c => {
+    const li = known.get(c.name) || el('li', { 'data-name': c.name },
+      el('button', { class: 'plain', type: 'button', 'data-restart': c.name, 'aria-label': 'Restart container ' + c.name }, 'Restart'), el('div', { class: 'head' }),
       el('details', {}, el('summary', {}, 'Resources, probes, ports, mounts, environment'), el('div', { class: 'groups' })));
     li.dataset.tone = c.tone;
-    const used = containerUsage[c.name], use = used ? ['CPU ' + cores(used.cores), 'memory ' + bytes(used.bytes)].filter(u => !u.endsWith(' ')).join(', ') : '';
-    li.firstChild.replaceChildren(
+    const used = containerUsage[c.name] || {}, use = [useOf('CPU', cores, used.cores, c.limits.cores), useOf('memory', bytes, used.bytes, c.limits.bytes)].filter(Boolean).join(', ');
+    li.firstChild.hidden = !c.restart;
+    li.children[1].replaceChildren(
       el('div', {}, el('strong', {}, c.name), c.kind ? el('small', {}, c.kind) : ''),
       el('div', {}, el('span', { class: 'state' }, c.state), el('small', {}, c.since ? 'for ' + age(c.since) : '')),
       el('div', {}, el('small', {}, c.image), el('small', {}, c.restarts ? `${c.restarts} restart${c.restarts > 1 ? 's' : ''}` + (c.last ? `, last end: ${c.last}` : '') : ''),
         el('small', {}, use)),
       c.message ? el('div', { class: 'message' }, c.message) : '');
     li.lastChild.hidden = !c.groups;
-    const key = JSON.stringify(c.groups);
-    if (li.dataset.key !== key) {
-      li.dataset.key = key;
+    if (fresh(li, c.groups)) {
       li.lastChild.lastChild.replaceChildren(...(c.groups || []).map(g => {
         const facts = el('dl', { class: 'table' });
         drawFacts(facts, g.facts);
@@ -131,24 +156,8 @@ function drawContainers(containers) {
       }));
     }
     return li;
-  }));
-}
-
-function drawFacts(node, facts) {
-  const key = JSON.stringify(facts);
-  if (node.dataset.key === key) return; // a selection in it stays
-  node.dataset.key = key;
-  node.replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name),
-    el('dd', {}, f.value, f.answer ? el('div', { class: 'answer', 'data-tone': f.tone }, `${f.answer} (since ${clock(f.at)})`) : ''))));
-}
-
-function drawEvents(events) {
-  $('noevents').hidden = events.length > 0;
-  const key = JSON.stringify(events);
-  if ($('events').dataset.key === key) return;
-  $('events').dataset.key = key;
-  $('events').replaceChildren(...events.map(e => el('li', { 'data-tone': e.tone }, el('time', { datetime: e.last, title: new Date(e.last).toString() }, clock(e.last)), el('i'),
-    el('span', {}, el('b', {}, e.reason), ` ${e.container ? e.container + ': ' : ''}${e.message}`), e.count > 1 ? el('em', {}, `${e.count} times since ${clock(e.first)}`) : '')));
+  });
+  if (fresh(list, containers.map(c => c.name))) list.replaceChildren(...items); // a focus in them stays
 }
 
 // openYAML reads the manifest when it is unfolded.
@@ -195,9 +204,7 @@ function drawHistory(entries, all) {
   const list = [...entries.values()].sort((a, b) => a.seq - b.seq), box = $('timeline');
   box.replaceChildren(list.length ? timeline(list, box.clientWidth || 600) : el('p', { class: 'muted' }, 'Nothing is known of the pod yet.'));
   const newest = list.reverse(), shown = all ? newest : newest.slice(0, shownEntries);
-  const key = newest.map(e => e.seq).join() + all;
-  if ($('entries').dataset.key === key) return;
-  $('entries').dataset.key = key;
+  if (!fresh($('entries'), newest.map(e => e.seq).join() + all)) return;
   $('entries').replaceChildren(...shown.map(e => el('li', { 'data-tone': e.tone },
     el('time', { datetime: e.last, title: new Date(e.last).toString() }, clock(e.last)), el('i'), el('span', {}, e.text),
     e.count > 1 ? el('em', {}, `${e.count} times since ${clock(e.first)}`) : '')));
@@ -208,16 +215,17 @@ function drawHistory(entries, all) {
 function openPod(uid, signal) {
   const entries = new Map(), draw = () => drawHistory(entries, all);
   let all = false;
-  for (const id of ['containers', 'facts', 'entries', 'timeline', 'volumes', 'events']) $(id).replaceChildren();
-  for (const id of ['name', 'status', 'why']) setText($(id), '');
-  delete $('entries').dataset.key;
-  delete $('events').dataset.key;
-  delete $('volumes').dataset.key;
+  for (const id of ['containers', 'facts', 'entries', 'timeline', 'volumes', 'events']) {
+    $(id).replaceChildren();
+    delete $(id).dataset.key;
+  }
+  for (const id of ['name', 'status', 'why', 'action']) setText($(id), '');
   openLog(uid, signal);
   openYAML(uid, signal);
+  $('containers').addEventListener('click', e => { if (e.target.dataset.restart) restart(uid, e.target.dataset.restart, signal); }, { signal });
   $('more').addEventListener('click', () => { all = true; draw(); }, { signal });
   addEventListener('resize', draw, { signal });
-  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select')) location.hash = listAddress; }, { signal });
+  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select') && !$('confirm').open) location.hash = listAddress; }, { signal });
   drawUsage = () => drawPodUsage(uid);
   drawUsage();
   document.querySelector('.back').href = listAddress;
@@ -233,17 +241,25 @@ let stop = new AbortController();
 function route() {
   stop.abort();
   stop = new AbortController();
-  const { signal } = stop, uid = location.hash.match(/^#\/pods\/(.+)$/)?.[1];
-  show(uid ? 'pod' : 'list');
+  $('confirm').close();
+  const { signal } = stop, uid = location.hash.match(/^#\/pods\/(.+)$/)?.[1], ofNode = location.hash === '#/node';
+  show(uid ? 'pod' : ofNode ? 'nodepage' : 'list');
   document.title = 'minikubelet';
+  for (const link of document.querySelectorAll('header nav a')) {
+    if ((link.hash === '#/node') === ofNode) link.setAttribute('aria-current', uid ? 'true' : 'page'); else link.removeAttribute('aria-current');
+  }
   if (uid) {
     openPod(decodeURIComponent(uid), signal);
+  } else if (ofNode) {
+    openNode();
+    addEventListener('keydown', e => { if (e.key === 'Escape') location.hash = listAddress; }, { signal });
+    repeat(usageEvery, signal, async () => { await readNode(signal); live(); }, failed);
   } else {
     drawUsage = drawListUsage;
     openList(location.hash.split('?')[1], signal);
     repeat(podsEvery, signal, async () => { await readList(signal); live(); }, failed);
   }
-  repeat(usageEvery, signal, async () => { containerUsage = await readUsage(signal, uid && decodeURIComponent(uid)); drawUsage(); }, quiet);
+  if (!ofNode) repeat(usageEvery, signal, async () => { containerUsage = await readUsage(signal, uid && decodeURIComponent(uid)); drawUsage(); }, quiet);
   scrollTo(0, 0);
   $('main').focus({ preventScroll: true });
 }

@@ -52,6 +52,29 @@ export function bytes(v) {
   return (i > 0 && v < 10 ? v.toFixed(1) : Math.round(v)) + ' ' + units[i];
 }
 
+// fresh reports whether a node shows another value than before, so that a selection and a focus in it stay.
+export function fresh(node, value) {
+  const key = JSON.stringify(value), other = node.dataset.key !== key;
+  node.dataset.key = key;
+  return other;
+}
+
+// drawFacts shows names with values.
+export function drawFacts(node, facts) {
+  if (!fresh(node, facts)) return;
+  node.replaceChildren(...facts.map(f => el('div', {}, el('dt', {}, f.name),
+    el('dd', {}, f.value, f.answer ? el('div', { class: 'answer', 'data-tone': f.tone }, f.answer + (f.at ? ` (since ${clock(f.at)})` : '')) : ''))));
+}
+
+// drawEvents shows events in a list; the element before it says that there are none.
+export function drawEvents(list, events) {
+  list.previousElementSibling.hidden = events.length > 0;
+  if (!fresh(list, events)) return;
+  list.replaceChildren(...events.map(e => el('li', { 'data-tone': e.tone }, el('time', { datetime: e.last, title: new Date(e.last).toString() }, clock(e.last)), el('i'),
+    el('span', {}, e.uid ? el('a', { href: '#/pods/' + encodeURIComponent(e.uid) }, e.pod) : '', e.uid ? ' ' : '', el('b', {}, e.reason), ` ${e.container ? e.container + ': ' : ''}${e.message}`),
+    e.count > 1 ? el('em', {}, `${e.count} times since ${clock(e.first)}`) : '')));
+}
+
 // curve returns a line through points {at, value} with its area, from 0 to a little more than the largest value.
 export function curve(points, label) {
   const w = 300, h = 60, root = svg('svg', { viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': label });

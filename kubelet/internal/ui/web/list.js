@@ -1,6 +1,6 @@
 // The list of pods. A reading changes only what differs; a row is moved only if its place changes.
 
-import { age, bytes, cores, curve, el, setText } from './draw.js';
+import { age, bytes, cores, curve, el, fresh, setText } from './draw.js';
 import { read } from './net.js';
 import { latest, series } from './usage.js';
 
@@ -27,7 +27,7 @@ const orders = {
 const largestFirst = ['restarts', 'cpu', 'memory'];
 
 const view = { text: '', state: '', namespace: '', label: '', sort: 'problems' }; // as in the address; "-cpu" is reversed
-let pods = [], known = false;
+let pods = [], latestList;
 
 // listAddress is the address of the list as it was last seen.
 export let listAddress = '#/';
@@ -127,7 +127,7 @@ function draw() {
   drawControls();
   setText($('shown'), shown.length < pods.length ? `${shown.length} of ${pods.length} pods` : '');
   document.querySelector('.pods').hidden = !shown.length;
-  $('empty').hidden = !known || pods.length > 0;
+  $('empty').hidden = !latestList || pods.length > 0;
   $('nomatch').hidden = !pods.length || shown.length > 0;
 }
 
@@ -151,9 +151,7 @@ function drawControls() {
 // options sets the options of a select or a datalist, if they are others.
 function options(node, list, value) {
   if (value && !list.some(([v]) => v === value)) list.push([value, value]);
-  const key = JSON.stringify(list);
-  if (node.dataset.key !== key) {
-    node.dataset.key = key;
+  if (fresh(node, list)) {
     node.replaceChildren(...list.map(([v, label]) => el('option', { value: v }, label)));
   }
   if (value !== undefined) node.value = value;
@@ -162,17 +160,16 @@ function options(node, list, value) {
 // items shows a list below the table, if it has anything.
 function items(id, list, children) {
   $(id).hidden = !list.length;
-  const key = JSON.stringify(list) + (id === 'gone' ? Math.floor(Date.now() / 10000) : '');
-  if ($(id).dataset.key === key) return; // a focus in it stays
-  $(id).dataset.key = key;
+  if (!fresh($(id), [list, id === 'gone' ? Math.floor(Date.now() / 10000) : 0])) return;
   $(id).querySelector('ul').replaceChildren(...list.map(p => el('li', {}, ...children(p))));
 }
 
 export async function readList(signal) {
   const list = await read('api/pods', signal);
+  if (list === latestList) return; // ages are drawn with the usage
+  latestList = list;
   setText($('node'), list.node);
   pods = list.pods;
-  known = true;
   const present = new Set(pods.map(p => p.uid));
   for (const [uid, r] of rows) {
     if (present.has(uid)) continue;
@@ -180,8 +177,12 @@ export async function readList(signal) {
     rows.delete(uid);
   }
   draw();
-  items('problems', list.problems || [], p => [el('code', {}, p.path), el('span', {}, p.error)]);
-  items('gone', list.gone, p => [el('a', { href: '#/pods/' + encodeURIComponent(p.uid) }, p.namespace + '/' + p.name), el('span', { class: 'state', 'data-tone': 'ended' }, p.status), el('span', { class: 'muted' }, age(p.gone) + ' ago')]);
+  drawBelow();
+}
+
+function drawBelow() {
+  items('problems', latestList.problems || [], p => [el('code', {}, p.path), el('span', {}, p.error)]);
+  items('gone', latestList.gone, p => [el('a', { href: '#/pods/' + encodeURIComponent(p.uid) }, p.namespace + '/' + p.name), el('span', { class: 'state', 'data-tone': 'ended' }, p.status), el('span', { class: 'muted' }, age(p.gone) + ' ago')]);
 }
 
 function drawCurves(uid, r) {
@@ -193,6 +194,7 @@ function drawCurves(uid, r) {
 
 export function drawListUsage() {
   draw();
+  if (latestList) drawBelow();
   for (const [uid, r] of rows) {
     if (r.visible) drawCurves(uid, r);
   }

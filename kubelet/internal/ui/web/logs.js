@@ -1,6 +1,6 @@
 // The log of a container.
 
-import { el, setText } from './draw.js';
+import { el, fresh, setText } from './draw.js';
 import { pause, request, stream } from './net.js';
 
 const $ = id => document.getElementById(id);
@@ -107,10 +107,9 @@ async function download(uid, container, signal) {
 
 // showContainers offers the logs of the containers.
 export function showContainers(containers) {
-  const names = containers.map(c => c.name), select = $('container'), key = JSON.stringify(names);
+  const names = containers.map(c => c.name), select = $('container');
   $('chooser').hidden = names.length < 2;
-  if (select.dataset.key === key) return;
-  select.dataset.key = key;
+  if (!fresh(select, names)) return;
   select.replaceChildren(...names.map(n => el('option', { value: n }, n)));
   const main = containers.find(c => !c.kind);
   if (main) select.value = main.name;

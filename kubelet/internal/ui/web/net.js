@@ -38,15 +38,27 @@ export async function tokenOfTabs() {
   return Boolean(token) && token !== sessionStorage.getItem('token') && keepToken(token);
 }
 
-export async function request(path, signal) {
-  const resp = await fetch(path, { signal, headers: { Authorization: 'Bearer ' + (sessionStorage.getItem('token') || '') } });
+export async function request(path, signal, method = 'GET', headers = {}) {
+  const resp = await fetch(path, { method, signal, headers: { ...headers, Authorization: 'Bearer ' + (sessionStorage.getItem('token') || '') } });
   accepted = resp.status !== 401;
-  if (resp.ok) return resp;
+  if (resp.ok || resp.status === 304) return resp;
   throw new (kinds[resp.status] || Error)((await resp.text()).trim());
 }
 
-// read returns a value. The error is a TimeoutError if there is no answer for ten seconds.
-export const read = async (path, signal) => (await request(path, AbortSignal.any([signal, AbortSignal.timeout(answerWithin)]))).json();
+const answers = new Map(), mostAnswers = 8; // the latest values by path, with their tags
+
+// read returns a value, the same object as before if it has not changed. The error is a TimeoutError if there is no
+// answer for ten seconds.
+export async function read(path, signal) {
+  const old = answers.get(path);
+  const resp = await request(path, AbortSignal.any([signal, AbortSignal.timeout(answerWithin)]), 'GET', old ? { 'If-None-Match': old.tag } : {});
+  if (resp.status === 304) return old.value;
+  const value = await resp.json();
+  answers.delete(path);
+  answers.set(path, { tag: resp.headers.get('ETag'), value });
+  if (answers.size > mostAnswers) answers.delete(answers.keys().next().value);
+  return value;
+}
 
 // stream calls take with each piece of text of an answer that does not end.
 export async function stream(path, signal, take) {
