@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -24,8 +25,9 @@ import (
 //	BenchmarkColdStart/pods=100/agent-2   3   1.04 ratio   7.41 s   7.65 s-max   7.38 s-min
 //
 // "ratio" compares a contestant with the bare client, by their medians. The command
-// ./plot draws what is printed. These environment variables hold for all of them:
+// ./bench runs them and keeps a line for each round. These environment variables hold for all of them:
 //
+//   - KUBELETKIT_E2E_ROUNDS is a file. The values of each round are appended to it as lines of the same format.
 //   - KUBELETKIT_E2E_PODS is the numbers of pods, as in "10,50,100".
 //   - KUBELETKIT_E2E_AGENT is the agent, by default built from this tree.
 //   - KUBELETKIT_E2E_AGENT_ARGS are more flags for it.
@@ -42,6 +44,7 @@ const (
 	baseline       = "baseline"  // KUBELETKIT_E2E_BASELINE
 	kubelet        = "kubelet"   // KUBELET_BIN
 	onlyStops      = "stops"     // the bare client, which stops containers and nothing else
+	offline        = "offline"   // minikubelet with pods of an API server that is away
 	forkExec       = "forkexec"  // fork and exec, in place of the bare client where there is no runtime
 )
 
@@ -55,8 +58,10 @@ type contestant struct {
 // contestants returns those of the named contestants that are there and selected.
 func contestants(b *testing.B, names ...string) []contestant {
 	b.Helper()
+	args := strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))
 	options := map[string]AgentOptions{
-		minikubelet:    {Args: strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))},
+		minikubelet:    {Args: args},
+		offline:        {Args: args},
 		relisting:      {Config: map[string]any{"featureGates": map[string]any{"EventedPLEG": false}}},
 		withoutCgroups: {Config: map[string]any{"cgroupsPerQOS": false}},
 		baseline:       {Binary: os.Getenv("KUBELETKIT_E2E_BASELINE")},
@@ -125,6 +130,9 @@ func (s samples) add(name, unit string, values ...float64) {
 // contestants have taken turns in b, so what prints their lines measures nothing.
 func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 	more func(name string) map[string]float64) {
+	if err := s.writeRounds(b, list); err != nil {
+		b.Fatal(err)
+	}
 	for _, who := range list {
 		metrics := map[string]float64{"ns/op": 0} // 0 is not printed: the rounds with their cleaning up mean nothing
 		for unit, values := range s[who.name] {
@@ -142,6 +150,41 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 			}
 		})
 	}
+}
+
+// writeRounds appends a line for each round and contestant to the file KUBELETKIT_E2E_ROUNDS, if set. Of several values
+// in a round it has the median and the 99th percentile, with "-p99" behind the unit. A unit with no value in some round,
+// such as that of a rare request, is left out.
+func (s samples) writeRounds(b *testing.B, list []contestant) error {
+	path := os.Getenv("KUBELETKIT_E2E_ROUNDS")
+	if path == "" {
+		return nil
+	}
+	var lines strings.Builder
+	for round := range b.N {
+		for _, who := range list {
+			fmt.Fprintf(&lines, "%s/%s 1", b.Name(), who.name)
+			for _, unit := range slices.Sorted(maps.Keys(s[who.name])) {
+				values := s[who.name][unit]
+				each := len(values) / b.N
+				if each*b.N != len(values) {
+					continue
+				}
+				values = values[round*each : (round+1)*each]
+				fmt.Fprintf(&lines, " %.6g %s", median(values), unit)
+				if each > 1 {
+					fmt.Fprintf(&lines, " %.6g %s-p99", percentile(values, 99), unit)
+				}
+			}
+			lines.WriteString("\n")
+		}
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(lines.String())
+	return errors.Join(err, file.Close())
 }
 
 // spread returns the least and the greatest value of the unit.
