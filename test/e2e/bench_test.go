@@ -152,9 +152,9 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 	}
 }
 
-// writeRounds appends a line for each round and contestant to the file KUBELETKIT_E2E_ROUNDS, if set. Of several values
-// in a round it has the median and the 99th percentile, with "-p99" behind the unit. A unit with no value in some round,
-// such as that of a rare request, is left out.
+// writeRounds appends a line for each round and contestant to the file KUBELETKIT_E2E_ROUNDS, if set. Of several
+// values in a round it has the median and the 99th percentile, with "-p99" behind the unit. A unit with no value in
+// some round, such as that of a rare request, is left out.
 func (s samples) writeRounds(b *testing.B, list []contestant) error {
 	path := os.Getenv("KUBELETKIT_E2E_ROUNDS")
 	if path == "" {

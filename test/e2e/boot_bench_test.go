@@ -12,12 +12,12 @@ import (
 )
 
 // BenchmarkBoot measures the start of n pods after a reboot of the machine: all processes are killed, and what lies in
-// memory is gone; containerd is ready when the agent's process is started. No API server can be reached.
-// The pods are manifests, but for the contestant "offline": its pods were of an API server, and are restored from the
-// checkpoint. The bare client makes the calls that start the same pods, 8 at a time.
+// memory is gone; containerd is ready when the agent's process is started. No API server can be reached. The pods are
+// manifests, but for the contestant "offline": its pods were of an API server, and are restored from the checkpoint.
+// The bare client makes the calls that start the same pods, 8 at a time.
 //
-//   - "half-s" and "s" are the time from the start of the process until the runtime's events of the start of half of the
-//     pods, as of the 50th of 100, and of the last one.
+//   - "half-s" and "s" are the time from the start of the process until the runtime's events of the start of half of
+//     the pods, as of the 50th of 100, and of the last one.
 //   - "reported-s" is that until the agent reports all of them Running.
 //   - "cpu-s" is the CPU time of the agent until then.
 //

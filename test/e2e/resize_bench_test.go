@@ -18,8 +18,8 @@ import (
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
 
-// BenchmarkResize creates n pods through the API, bound to the node, and resizes them in place when all run, one after the
-// other: CPU and memory of their container double.
+// BenchmarkResize creates n pods through the API, bound to the node, and resizes them in place when all run, one after
+// the other: the limits of CPU and memory of their container double.
 //
 //   - "actuated-ms" is the time from the request until the cgroup of the container has the new limit of memory.
 //   - "ms" is that until a watch of the API shows the new resources in the status and no condition of a resize.
@@ -68,10 +68,10 @@ func benchmarkResize(b *testing.B, n int) {
 
 // limited has these limits, and requests that many pods fit with.
 func limited(cpu, memory string) v1.ResourceRequirements {
-	return v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1m"), v1.ResourceMemory: resource.MustParse("1Mi")},
-		Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)},
+	list := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	}
+	return v1.ResourceRequirements{Requests: list("1m", "1Mi"), Limits: list(cpu, memory)}
 }
 
 // resizeOne doubles the limits of the pod, and returns the times until the cgroup and the status have them.
@@ -119,7 +119,7 @@ func memoryLimit(b *testing.B, pid int) string {
 		b.Fatal(err)
 	}
 	for line := range strings.Lines(string(data)) {
-		// cgroups(7): the number of the hierarchy, its controllers, and the path. Version 2, which names none, is the last.
+		// cgroups(7): the number of the hierarchy, its controllers, and the path. Version 2 names none; it is last.
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if fields[1] == "memory" {
 			return filepath.Join("/sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes")

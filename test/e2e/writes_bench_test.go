@@ -11,8 +11,8 @@ import (
 // BenchmarkWrites measures what the lives of n pods write to disks, from the drop of their manifests until nothing is
 // left of them and the agent has nothing to do:
 //
-//   - "syncs" is the number of calls of the agent that wait for a disk: fsync, fdatasync, sync_file_range, syncfs, msync.
-//     perf counts them in the kernel, which slows nothing down.
+//   - "syncs" is the number of calls of the agent that wait for a disk: fsync, fdatasync, sync_file_range, syncfs and
+//     msync. perf counts them in the kernel, which slows nothing down.
 //   - "kB" is what the agent's writes send to disks: new and changed pages, without those of file systems in memory.
 //   - "runtime-syncs" and "runtime-kB" are those of containerd. The calls include those of what it runs: shims, runc,
 //     network plugins.
