@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,7 +28,7 @@ import (
 // "ratio" compares a contestant with the bare client, by their medians. The command
 // ./bench runs them and keeps a line for each round. These environment variables hold for all of them:
 //
-//   - KUBELETKIT_E2E_ROUNDS is a file. The values of each round are appended to it as lines of the same format.
+//   - KUBELETKIT_E2E_RESULTS is a file. The values of each round are appended to it as lines of the same format.
 //   - KUBELETKIT_E2E_PODS is the numbers of pods, as in "10,50,100".
 //   - KUBELETKIT_E2E_AGENT is the agent, by default built from this tree.
 //   - KUBELETKIT_E2E_AGENT_ARGS are more flags for it.
@@ -59,12 +60,14 @@ type contestant struct {
 func contestants(b *testing.B, names ...string) []contestant {
 	b.Helper()
 	args := strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))
+	old := os.Getenv("KUBELETKIT_E2E_BASELINE")
+	help, _ := exec.Command(cmp.Or(old, "true"), "run", "--help").Output() // "" of a version without commands
 	options := map[string]AgentOptions{
 		minikubelet:    {Args: args},
 		offline:        {Args: args},
 		relisting:      {Config: map[string]any{"featureGates": map[string]any{"EventedPLEG": false}}},
 		withoutCgroups: {Config: map[string]any{"cgroupsPerQOS": false}},
-		baseline:       {Binary: os.Getenv("KUBELETKIT_E2E_BASELINE")},
+		baseline:       {Binary: old, Current: strings.Contains(string(help), DevicePluginsDirFlag)},
 		kubelet:        {Binary: os.Getenv("KUBELET_BIN")},
 	}
 	selected := names
@@ -125,9 +128,9 @@ func (s samples) add(name, unit string, values ...float64) {
 	s[name][unit] = append(s[name][unit], values...)
 }
 
-// report prints a line for each contestant: the median of each unit, the metrics that more
-// returns, and the ratio to the contestant named reference by the first unit. The
-// contestants have taken turns in b, so what prints their lines measures nothing.
+// report prints a line for each contestant: the median of each unit, the metrics that more returns, and by the given
+// unit the least and the greatest round and the ratio to the contestant named reference. The contestants have taken
+// turns in b, so what prints their lines measures nothing.
 func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 	more func(name string) map[string]float64) {
 	if err := s.writeRounds(b, list); err != nil {
@@ -141,6 +144,9 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 		if ours, theirs := s[who.name][unit], s[reference][unit]; who.name != reference && len(ours)*len(theirs) > 0 {
 			metrics["ratio"] = ratio(b, ours, theirs)
 		}
+		if rounds := s[who.name][unit]; len(rounds) == b.N {
+			metrics[unit+"-min"], metrics[unit+"-max"] = slices.Min(rounds), slices.Max(rounds)
+		}
 		if more != nil {
 			maps.Copy(metrics, more(who.name))
 		}
@@ -152,11 +158,11 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 	}
 }
 
-// writeRounds appends a line for each round and contestant to the file KUBELETKIT_E2E_ROUNDS, if set. Of several
+// writeRounds appends a line for each round and contestant to the file KUBELETKIT_E2E_RESULTS, if set. Of several
 // values in a round it has the median and the 99th percentile, with "-p99" behind the unit. A unit with no value in
 // some round, such as that of a rare request, is left out.
 func (s samples) writeRounds(b *testing.B, list []contestant) error {
-	path := os.Getenv("KUBELETKIT_E2E_ROUNDS")
+	path := os.Getenv("KUBELETKIT_E2E_RESULTS")
 	if path == "" {
 		return nil
 	}
@@ -185,14 +191,6 @@ func (s samples) writeRounds(b *testing.B, list []contestant) error {
 	}
 	_, err = file.WriteString(lines.String())
 	return errors.Join(err, file.Close())
-}
-
-// spread returns the least and the greatest value of the unit.
-func (s samples) spread(unit string) func(name string) map[string]float64 {
-	return func(name string) map[string]float64 {
-		values := s[name][unit]
-		return map[string]float64{unit + "-min": slices.Min(values), unit + "-max": slices.Max(values)}
-	}
 }
 
 // ratio returns the ratio of ours to theirs: with one value for each round, the median of the ratios in

@@ -86,7 +86,7 @@ func benchmarkBoot(b *testing.B, n int) {
 			plane.KillAPIServer(b)
 		}
 	})
-	took.report(b, list, "s", bareClient, took.spread("s"))
+	took.report(b, list, "s", bareClient, nil)
 }
 
 // measureBoot measures from the call of boot until n pods have started.

@@ -72,6 +72,15 @@ func TestPage(t *testing.T) {
 	}
 	require.NotContains(t, string(text), "idle.svg", "a chart without points is not drawn")
 
+	later := filepath.Join(t.TempDir(), "later.txt")
+	require.NoError(t, os.WriteFile(later, []byte("BenchmarkRestart/pods=10/agent 1 100 ms\n"), 0o644))
+	replaced := t.TempDir()
+	require.NoError(t, page(replaced, []string{file, later}))
+	text, err = os.ReadFile(filepath.Join(replaced, "results.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "| Restart, 10 pods | minikubelet |\n|---|---|\n| ms | 100 |\n")
+	require.Contains(t, string(text), "| ColdStart, 10 pods |")
+
 	again := t.TempDir()
 	require.NoError(t, page(again, []string{file}))
 	for _, name := range []string{"start.svg", "restart.svg", "results.md"} {

@@ -51,8 +51,8 @@ type style struct {
 // after them, by its name.
 var styles = []style{
 	{"bare", "bare client", "#8a8a8a", false},
-	{"agent", "minikubelet", "#0090d0", false},
 	{"baseline", "baseline", "#009e73", true},
+	{"agent", "minikubelet", "#0090d0", false},
 	{"generic", "EventedPLEG=false", "#e69f00", true},
 	{"kubelet", "kubelet", "#d55e00", false},
 	{"offline", "minikubelet, of an API server", "#cc79a7", true},

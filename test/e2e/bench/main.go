@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -36,7 +37,7 @@ func main() {
 	flag.StringVar(&o.pods, "pods", "", "`numbers` of pods, as in 10,100; those of each benchmark by default")
 	flag.StringVar(&o.contestants, "contestants", "",
 		"`names` of contestants, as in bare,agent; all by default, and agent and baseline with -compare")
-	flag.IntVar(&o.rounds, "rounds", 3, "the `number` of rounds; 6 or more let benchstat tell a difference from noise")
+	flag.IntVar(&o.rounds, "rounds", 3, "the `number` of rounds; benchstat needs 4 to tell a difference from noise, and 6 to state the noise")
 	compare := flag.Bool("compare", false, "compare two commits")
 	plot := flag.Bool("plot", false, "write a page of files with results")
 	flag.Parse()
@@ -50,7 +51,7 @@ func main() {
 	case *compare && !*plot && len(args) == 2:
 		err = comparison(ctx, o, args[0], args[1])
 	case !*plot && !*compare && len(args) == 0:
-		err = all(ctx, o)
+		err = runAll(ctx, o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -58,8 +59,8 @@ func main() {
 	}
 }
 
-// all runs the benchmarks with the agent of this tree, and prints the tables.
-func all(ctx context.Context, o options) error {
+// runAll runs the benchmarks with the agent of this tree, and prints the tables.
+func runAll(ctx context.Context, o options) error {
 	var env []string
 	if os.Getenv("KUBELET_BIN") == "" && (o.contestants == "" || has(o.contestants, "kubelet")) {
 		dir, err := output("../tools/build", "kubelet")
@@ -78,35 +79,44 @@ func all(ctx context.Context, o options) error {
 	return errors.Join(failed, err)
 }
 
-// page writes results.md, with the tables of the files, and the pictures beside it.
+// page writes results.md, with the tables of the files, and the pictures beside it. Results of a benchmark with a
+// number of pods replace those in earlier files.
 func page(dir string, files []string) error {
 	var b strings.Builder
 	b.WriteString("# Results\n\n`go run ./bench -plot` has written this page. " + legend + "\n")
-	var texts []string
+	all := results{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		texts = append(texts, string(text))
 		fmt.Fprintf(&b, "\n```\n%s```\n", config(string(text)))
+		more, err := parse(string(text))
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		maps.DeleteFunc(all, func(old key, _ map[string][]float64) bool {
+			for k := range more {
+				if k.benchmark == old.benchmark && k.pods == old.pods {
+					return true
+				}
+			}
+			return false
+		})
+		maps.Copy(all, more)
 	}
-	results, err := parse(strings.Join(texts, "\n"))
-	if err != nil {
-		return err
-	}
-	if len(results) == 0 {
+	if len(all) == 0 {
 		return errors.New("the files have no results")
 	}
 	for _, chart := range charts {
-		if lines := chart.lines(results); len(lines) > 0 {
+		if lines := chart.lines(all); len(lines) > 0 {
 			if err := os.WriteFile(filepath.Join(dir, chart.file), chart.svg(lines), 0o644); err != nil {
 				return err
 			}
 			fmt.Fprintf(&b, "\n![%s](%s)\n", chart.title, chart.file)
 		}
 	}
-	b.WriteString("\n" + tables(results))
+	b.WriteString("\n" + tables(all))
 	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(b.String()), 0o644)
 }
 

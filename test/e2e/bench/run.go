@@ -33,7 +33,7 @@ func run(ctx context.Context, o options, env []string) (file string, err error) 
 	if err != nil {
 		return "", err
 	}
-	env = append(os.Environ(), append(env, "KUBELETKIT_E2E_ROUNDS="+file)...)
+	env = append(os.Environ(), append(env, "KUBELETKIT_E2E_RESULTS="+file)...)
 	for name, value := range map[string]string{"PODS": o.pods, "CONTESTANTS": o.contestants} {
 		if value != "" {
 			env = append(env, "KUBELETKIT_E2E_"+name+"="+value)
@@ -47,7 +47,15 @@ func run(ctx context.Context, o options, env []string) (file string, err error) 
 		cmd := exec.CommandContext(ctx, binary, "-test.run", "^$", "-test.bench", "^Benchmark"+name+"$",
 			"-test.timeout", "6h", "-test.benchtime", strconv.Itoa(o.rounds)+"x")
 		cmd.Env, cmd.Stdout, cmd.Stderr = env, os.Stderr, os.Stderr
-		if err := cmd.Run(); err != nil {
+		before, err := os.Stat(file)
+		if err != nil {
+			return "", err
+		}
+		err = cmd.Run()
+		if after, err2 := os.Stat(file); err == nil && err2 == nil && after.Size() == before.Size() {
+			err = errors.New("no results of these contestants")
+		}
+		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", name, err))
 		}
 		if ctx.Err() != nil {
@@ -97,14 +105,14 @@ func machine(commit string, env []string) string {
 		switch {
 		case name == "KUBELET_BIN":
 			line("kubelet", strings.TrimPrefix(ask(value, "--version"), "Kubernetes "))
-		case strings.HasPrefix(name, "KUBELETKIT_E2E_") && name != "KUBELETKIT_E2E_ROUNDS":
+		case strings.HasPrefix(name, "KUBELETKIT_E2E_") && name != "KUBELETKIT_E2E_RESULTS":
 			line(strings.ToLower(strings.TrimPrefix(name, "KUBELETKIT_E2E_")), value)
 		}
 	}
 	return b.String() + "\n"
 }
 
-// output returns what the program prints, without the last line break.
+// output returns what the program prints, without line breaks around it.
 func output(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stderr = os.Stderr
@@ -112,23 +120,30 @@ func output(name string, args ...string) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
-	return strings.TrimSpace(string(out)), err
+	return strings.Trim(string(out), "\n"), err
 }
 
-// comparison runs minikubelet of both commits by turns, and prints benchstat's table of them.
+// comparison runs minikubelet of both commits by turns, and prints the tables: that with the ratios in each round, and
+// that of benchstat.
 func comparison(ctx context.Context, o options, old, new string) (err error) {
 	work, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
-	binaries := [2]string{filepath.Join(work, "old", "minikubelet"), filepath.Join(work, "new", "minikubelet")}
+	var binaries [2]string
 	for i, commit := range []string{old, new} {
+		id, err := output("git", "rev-parse", "--short", commit)
+		if err != nil {
+			return err
+		}
+		binaries[i] = filepath.Join(work, id, "minikubelet") // the file of results has the path
 		tree := filepath.Join(work, fmt.Sprintf("tree-%d", i))
 		if _, err := output("git", "worktree", "add", "--quiet", "--detach", tree, commit); err != nil {
 			return err
 		}
-		_, err := output("go", "build", "-C", tree, "-tags", "grpcnotrace", "-o", binaries[i], "./examples/minikubelet")
+		_, err = output("go", "build", "-C", tree, "-trimpath", "-tags", "grpcnotrace", "-o", binaries[i],
+			"./examples/minikubelet")
 		_, err2 := output("git", "worktree", "remove", "--force", tree)
 		if err := errors.Join(err, err2); err != nil {
 			return err
@@ -157,6 +172,10 @@ func comparison(ctx context.Context, o options, old, new string) (err error) {
 		return errors.Join(failed, err)
 	}
 	table, err := output(filepath.Join(dir, "benchstat"), args...)
-	fmt.Printf("\n%s\n\n%s\n", file, table)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	results, err := parse(string(text))
+	fmt.Printf("\n%s\n\n%s%s\n", file, tables(results), table)
 	return errors.Join(failed, err)
 }
