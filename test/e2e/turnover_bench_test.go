@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkTurnover creates n pods through the API, bound to the node, 20 each second, and deletes each 2 s after it
-// was Running. The runtime is in memory, in the process of the benchmark: containerd starts and removes 5 pods a second
+// was Running. The runtime is in memory, in the process of the benchmark: containerd starts and removes 4 pods a second
 // on two processors. The client limits of the agents are 1000 requests a second.
 //
 //   - "start-p50-ms" and "start-p99-ms" are the time from the request to create a pod until a watch of the API shows it
