@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,8 +26,9 @@ import (
 //	BenchmarkColdStart/pods=100/agent-2   3   1.04 ratio   7.41 s   7.65 s-max   7.38 s-min
 //
 // "ratio" compares a contestant with the bare client, by their medians. The command
-// ./plot draws what is printed. These environment variables hold for all of them:
+// ./bench runs them and keeps a line for each round. These environment variables hold for all of them:
 //
+//   - KUBELETKIT_E2E_RESULTS is a file. The values of each round are appended to it as lines of the same format.
 //   - KUBELETKIT_E2E_PODS is the numbers of pods, as in "10,50,100".
 //   - KUBELETKIT_E2E_AGENT is the agent, by default built from this tree.
 //   - KUBELETKIT_E2E_AGENT_ARGS are more flags for it.
@@ -42,6 +45,7 @@ const (
 	baseline       = "baseline"  // KUBELETKIT_E2E_BASELINE
 	kubelet        = "kubelet"   // KUBELET_BIN
 	onlyStops      = "stops"     // the bare client, which stops containers and nothing else
+	offline        = "offline"   // minikubelet with pods of an API server that is away
 	forkExec       = "forkexec"  // fork and exec, in place of the bare client where there is no runtime
 )
 
@@ -55,11 +59,15 @@ type contestant struct {
 // contestants returns those of the named contestants that are there and selected.
 func contestants(b *testing.B, names ...string) []contestant {
 	b.Helper()
+	args := strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))
+	old := os.Getenv("KUBELETKIT_E2E_BASELINE")
+	help, _ := exec.Command(cmp.Or(old, "true"), "run", "--help").Output() // "" of a version without commands
 	options := map[string]AgentOptions{
-		minikubelet:    {Args: strings.Fields(os.Getenv("KUBELETKIT_E2E_AGENT_ARGS"))},
+		minikubelet:    {Args: args},
+		offline:        {Args: args},
 		relisting:      {Config: map[string]any{"featureGates": map[string]any{"EventedPLEG": false}}},
 		withoutCgroups: {Config: map[string]any{"cgroupsPerQOS": false}},
-		baseline:       {Binary: os.Getenv("KUBELETKIT_E2E_BASELINE")},
+		baseline:       {Binary: old, Current: strings.Contains(string(help), DevicePluginsDirFlag)},
 		kubelet:        {Binary: os.Getenv("KUBELET_BIN")},
 	}
 	selected := names
@@ -120,11 +128,14 @@ func (s samples) add(name, unit string, values ...float64) {
 	s[name][unit] = append(s[name][unit], values...)
 }
 
-// report prints a line for each contestant: the median of each unit, the metrics that more
-// returns, and the ratio to the contestant named reference by the first unit. The
-// contestants have taken turns in b, so what prints their lines measures nothing.
+// report prints a line for each contestant: the median of each unit, the metrics that more returns, and by the given
+// unit the least and the greatest round and the ratio to the contestant named reference. The contestants have taken
+// turns in b, so what prints their lines measures nothing.
 func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 	more func(name string) map[string]float64) {
+	if err := s.writeRounds(b, list); err != nil {
+		b.Fatal(err)
+	}
 	for _, who := range list {
 		metrics := map[string]float64{"ns/op": 0} // 0 is not printed: the rounds with their cleaning up mean nothing
 		for unit, values := range s[who.name] {
@@ -132,6 +143,9 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 		}
 		if ours, theirs := s[who.name][unit], s[reference][unit]; who.name != reference && len(ours)*len(theirs) > 0 {
 			metrics["ratio"] = ratio(b, ours, theirs)
+		}
+		if rounds := s[who.name][unit]; len(rounds) == b.N {
+			metrics[unit+"-min"], metrics[unit+"-max"] = slices.Min(rounds), slices.Max(rounds)
 		}
 		if more != nil {
 			maps.Copy(metrics, more(who.name))
@@ -144,12 +158,39 @@ func (s samples) report(b *testing.B, list []contestant, unit, reference string,
 	}
 }
 
-// spread returns the least and the greatest value of the unit.
-func (s samples) spread(unit string) func(name string) map[string]float64 {
-	return func(name string) map[string]float64 {
-		values := s[name][unit]
-		return map[string]float64{unit + "-min": slices.Min(values), unit + "-max": slices.Max(values)}
+// writeRounds appends a line for each round and contestant to the file KUBELETKIT_E2E_RESULTS, if set. Of several
+// values in a round it has the median and the 99th percentile, with "-p99" behind the unit. A unit with no value in
+// some round, such as that of a rare request, is left out.
+func (s samples) writeRounds(b *testing.B, list []contestant) error {
+	path := os.Getenv("KUBELETKIT_E2E_RESULTS")
+	if path == "" {
+		return nil
 	}
+	var lines strings.Builder
+	for round := range b.N {
+		for _, who := range list {
+			fmt.Fprintf(&lines, "%s/%s 1", b.Name(), who.name)
+			for _, unit := range slices.Sorted(maps.Keys(s[who.name])) {
+				values := s[who.name][unit]
+				each := len(values) / b.N
+				if each*b.N != len(values) {
+					continue
+				}
+				values = values[round*each : (round+1)*each]
+				fmt.Fprintf(&lines, " %.6g %s", median(values), unit)
+				if each > 1 {
+					fmt.Fprintf(&lines, " %.6g %s-p99", percentile(values, 99), unit)
+				}
+			}
+			lines.WriteString("\n")
+		}
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(lines.String())
+	return errors.Join(err, file.Close())
 }
 
 // ratio returns the ratio of ours to theirs: with one value for each round, the median of the ratios in

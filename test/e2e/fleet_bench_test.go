@@ -48,14 +48,8 @@ func benchmarkFleet(b *testing.B, n int) {
 	for b.Loop() {
 		fleetRound(b, n, took)
 	}
-	for _, name := range []string{"hollow", "apiserver", "etcd", "controllers", "scheduler"} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportMetric(0, "ns/op")
-			for unit, values := range took[name] {
-				b.ReportMetric(median(values), unit)
-			}
-		})
-	}
+	took.report(b, []contestant{{name: "hollow"}, {name: "apiserver"}, {name: "etcd"}, {name: "controllers"},
+		{name: "scheduler"}}, "", "", nil)
 }
 
 // fleetNames are the programs as the lines of the benchmark have them.

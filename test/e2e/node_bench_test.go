@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,10 +100,24 @@ func (m *moments) now(pod string) {
 	}
 }
 
+func (m *moments) of(pod string) (at time.Time, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok = m.at[pod]
+	return at, ok
+}
+
 func (m *moments) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.at)
+}
+
+// sorted returns the moments, the earliest first.
+func (m *moments) sorted() []time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Values(m.at), time.Time.Compare)
 }
 
 // last returns the latest of the moments.

@@ -47,7 +47,7 @@ func benchmarkProcessStart(b *testing.B, n int) {
 			took.add(who.name, "cpu-s", cpu.Seconds())
 		}
 	})
-	took.report(b, list, "s", forkExec, took.spread("s"))
+	took.report(b, list, "s", forkExec, nil)
 }
 
 // processRound times the start of the pods by the agent, and has it remove them.

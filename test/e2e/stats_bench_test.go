@@ -146,7 +146,7 @@ func BenchmarkStartWhileScraped(b *testing.B) {
 			stop()
 			disband(b, c, agent)
 		})
-		took.report(b, list, "s", minikubelet, took.spread("s"))
+		took.report(b, list, "s", minikubelet, nil)
 	})
 }
 

@@ -73,7 +73,7 @@ func benchmarkVolumes(b *testing.B, n int) {
 	takeTurns(b, list, func(who contestant) {
 		measure(who, func(unit string, value float64) { took.add(who.name, unit, value) })
 	})
-	took.report(b, list, "s", minikubelet+plain, took.spread("s"))
+	took.report(b, list, "s", minikubelet+plain, nil)
 }
 
 // makeVolumeObjects makes what the volumes of volumePod contain.

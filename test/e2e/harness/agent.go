@@ -48,6 +48,8 @@ const DevicePluginsDirFlag = "--device-plugins-dir"
 type AgentOptions struct {
 	// Binary of the agent. Default: minikubelet.
 	Binary string
+	// Current says that Binary is a minikubelet with [DevicePluginsDirFlag], as the default is.
+	Current bool
 	// Dir holds the root directory, the manifests and the pod logs. Give an agent
 	// the directory of another to continue its work. Default: a new one.
 	Dir string
@@ -60,7 +62,7 @@ type AgentOptions struct {
 	Args []string
 	// KubeletDirs leaves device plugins and certificates where a kubelet has them, in /var/lib/kubelet. It is for a
 	// cluster with a directory of its own there, see ClusterOptions.OwnDirs. Otherwise they are below Root; the
-	// device plugins only those of an agent without a Binary.
+	// device plugins only those of an agent that is Current.
 	KubeletDirs bool
 	// NodeName is the name of the node. Default: [NodeName].
 	NodeName string
@@ -90,7 +92,6 @@ type Agent struct {
 	// endpoint is "" if the agent has a runtime of its own.
 	endpoint string
 	options  AgentOptions
-	current  bool // it is minikubelet of this tree
 	config   map[string]any
 	url      string
 	client   http.Client
@@ -131,8 +132,8 @@ func (c *Cluster) NewAgent(t testing.TB, options AgentOptions) *Agent {
 
 func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, options AgentOptions) *Agent {
 	t.Helper()
-	current := options.Binary == ""
-	if current {
+	if options.Binary == "" {
+		options.Current = true
 		options.Binary = MinikubeletBinary(t)
 	}
 	if options.NodeName == "" {
@@ -142,8 +143,7 @@ func newAgent(t testing.TB, runtime *Client, net *NetNS, endpoint string, option
 	a := &Agent{
 		Root: filepath.Join(options.Dir, "root"), Manifests: filepath.Join(options.Dir, "manifests"),
 		Logs: filepath.Join(options.Dir, "logs"), Runtime: runtime, net: net, endpoint: endpoint, options: options,
-		current: current,
-		url:     fmt.Sprintf("http://127.0.0.1:%d", port),
+		url: fmt.Sprintf("http://127.0.0.1:%d", port),
 		client: http.Client{
 			// To compress what is looked at would disturb what is measured.
 			Transport: &http.Transport{DialContext: net.DialContext, DisableCompression: true},
@@ -266,7 +266,7 @@ func (a *Agent) start() (err error) {
 		if a.options.Kubeconfig != "" {
 			args = append(args, "--cert-dir", filepath.Join(a.Root, "pki"))
 		}
-		if a.current {
+		if a.options.Current {
 			args = append(args, DevicePluginsDirFlag, filepath.Join(a.Root, "device-plugins"))
 		}
 	}
