@@ -118,7 +118,7 @@ func refuseToStopPods(ctx context.Context, s *config.Settings,
 	case ctx.Err() != nil: // it is stopped while it starts
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("%s. All pods that run on %s would be stopped; %s. It is not known which do: %w", noSources,
+		return fmt.Errorf("%s. All pods that run on %s would be stopped; %s. Which pods run there is not known: %w", noSources,
 			where, intended, err)
 	}
 	var names []string

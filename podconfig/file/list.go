@@ -26,7 +26,7 @@ func (s *state) list(ctx context.Context) (map[string]os.FileInfo, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if s.opts.Await && !s.known {
-			s.logOnce("", "Manifest path does not exist; waiting for it, restored pods stay")
+			s.logOnce("", "Manifest path does not exist; waiting for it, pods that run stay")
 			return nil, errAwaited
 		}
 		if s.onlyObjects {

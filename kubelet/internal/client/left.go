@@ -51,7 +51,8 @@ func (t inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Body = http.NoBody
 	go func() {
 		defer func() {
-			if recover() != nil { // [http.ErrAbortHandler]
+			if recover() != nil { // [http.ErrAbortHandler], or a defect, maybe before the status is written
+				a.WriteHeader(http.StatusInternalServerError)
 				_ = out.CloseWithError(io.ErrUnexpectedEOF)
 			}
 		}()

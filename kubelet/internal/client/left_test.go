@@ -44,3 +44,14 @@ func TestWithoutAnAgent(t *testing.T) {
 	require.ErrorIs(t, run("pods"), control.ErrNoAgent)
 	assert.Empty(t, out.String())
 }
+
+// A handler that panics before it answers does not block the command.
+func TestInProcessPanic(t *testing.T) {
+	broken := inProcess{http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("broken") })}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent/", http.NoBody)
+	require.NoError(t, err)
+	resp, err := broken.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+}

@@ -36,6 +36,9 @@ func outputs() []string {
 	return []string{string(asJSON), string(asYAML), string(asWide), string(asName), asJSONPath}
 }
 
+// forms returns the outputs as text.
+func forms() string { return strings.Join(outputs(), ", ") + "TEMPLATE" }
+
 // template returns the template of the form, nil if it has none.
 func (o output) template() (*jsonpath.JSONPath, error) {
 	text, ok := strings.CutPrefix(string(o), asJSONPath)
@@ -58,14 +61,14 @@ func (o *output) Set(text string) error {
 	case err != nil:
 		return err
 	case t == nil && !slices.Contains(outputs(), text):
-		return fmt.Errorf("want %s", strings.Join(outputs(), ", "))
+		return fmt.Errorf("want %s", forms())
 	}
 	*o = output(text)
 	return nil
 }
 
 func (c *call) outputFlag(fs *pflag.FlagSet) {
-	fs.VarP(&c.output, "output", "o", "form of the output: "+strings.Join(outputs(), ", "))
+	fs.VarP(&c.output, "output", "o", "form of the output: "+forms())
 }
 
 // structured reports whether values are printed in place of a table.

@@ -144,6 +144,9 @@ func (*Left) Gone() []recent.Gone { return nil }
 // Events implements [control.Node]. Events are not kept on the disk.
 func (*Left) Events(types.UID) []runtime.Event { return nil }
 
+// AllEvents implements [control.Node].
+func (*Left) AllEvents() []runtime.Event { return nil }
+
 // Problems implements [control.Node].
 func (*Left) Problems() []control.Problem { return nil }
 

@@ -90,14 +90,21 @@ func exit(t *v1.ContainerStateTerminated, cause string) string {
 
 // notReady returns what the pod waits for while no container has failed.
 func notReady(pod *v1.Pod, s Summary, events []runtime.Event) string {
-	started := 0
+	started, ended := 0, 0
 	for i := range pod.Status.ContainerStatuses {
-		if pod.Status.ContainerStatuses[i].State.Running != nil {
+		switch state := &pod.Status.ContainerStatuses[i].State; {
+		case state.Running != nil:
 			started++
+		case state.Terminated != nil:
+			ended++
 		}
 	}
 	if started == 0 {
-		return join("Not running: it is starting ("+s.Status+")", "", cmp.Or(s.Message, warning(events, "")))
+		what := "it is starting"
+		if ended > 0 && ended == len(pod.Status.ContainerStatuses) {
+			what = "all containers have ended"
+		}
+		return join("Not running: "+what+" ("+s.Status+")", "", cmp.Or(s.Message, warning(events, "")))
 	}
 	var unready []string
 	for i := range pod.Status.ContainerStatuses {

@@ -34,6 +34,7 @@ func TestWhy(t *testing.T) {
 		{podtest.Pod(v1.PodPending, podtest.Waiting("setup", "ErrImagePull", "no\nroute")), nil, "Not running: container setup waits: ErrImagePull: no route"},
 		{podtest.Pod(v1.PodPending, podtest.Waiting("a", "ContainerCreating", "")), []runtime.Event{{Type: "Warning", Message: "no network"}}, "Not running: it is starting (ContainerCreating): no network"},
 		{podtest.Pod(""), nil, "Not running: it is starting (Pending)"},
+		{podtest.Pod(v1.PodRunning, podtest.Ended("a", "Completed", 0, 0)), nil, "Not running: all containers have ended (Completed)"},
 		{podtest.Pod(v1.PodRunning, setup, proxy, a, podtest.Running("b", false)), unhealthy, "Running, but not ready: b: Readiness probe failed: 503"},
 		{podtest.Pod(v1.PodPending), []runtime.Event{{Type: "Warning", Message: "Readiness probe failed:\n 503"}, {Type: "Normal", Message: "Started"}}, "Not running: it is starting (Pending): Readiness probe failed: 503"},
 		{podtest.Pod(v1.PodRunning, setup, proxy, podtest.Ended("a", "OOMKilled", 137, 9)), nil, "Not running: container a has ended with exit code 137, OOMKilled"},
