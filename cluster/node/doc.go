@@ -33,9 +33,9 @@
 //     is replaced, extended resources without a source become 0, and everything else is left as
 //     it is: taints, other labels, spec, volumes, conditions of others.
 //   - The status is computed every [Options].UpdateFrequency, at once after [Node.Update],
-//     every 100 ms until the node is ready for the first time (for a minute at most), within 5
-//     seconds after the result of a check of readiness has changed, and within a second after
-//     another client has changed the node object. It is written if it has changed, and otherwise after
+//     every 100 ms until the node is ready for the first time (for a minute at most), and
+//     within a second after the result of a check of readiness has changed, or another client
+//     has changed the node object. It is written if it has changed, and otherwise after
 //     [Options].ReportFrequency. Heartbeats alone are no change.
 //   - Volumes in use are reported in order, each once, and a new one within a second after
 //     [Node.Update]. Volumes that a controller attaches are in [Node.Current], and are delivered by

@@ -35,7 +35,7 @@ const (
 	defaultLeaseSeconds = 40               // kubelet: nodeLeaseDurationSeconds
 	callTimeout         = 10 * time.Second // kubelet: the timeout of its heartbeat client
 	fastPeriod          = 100 * time.Millisecond
-	readyPeriod         = 5 * time.Second // between two calls of ReadyChecks; an agent looks at its runtime as often
+	readyPeriod         = time.Second // between two calls of ReadyChecks
 	fastDuration        = time.Minute
 	settlePeriod        = 10 * time.Millisecond
 	settleTime          = time.Second
@@ -97,7 +97,7 @@ type Options struct {
 	// reason and message. The times are set by the [Node]. Of two conditions of a type, the later one counts. A
 	// condition that is not returned any more is left as it is in the node object.
 	Conditions []func(ctx context.Context) []v1.NodeCondition
-	// ReadyChecks are called for the condition Ready, each 5 seconds: each returns why the node
+	// ReadyChecks are called for the condition Ready, each second: each returns why the node
 	// cannot run pods, or nil. They must not block.
 	ReadyChecks []func() error
 	// Runtime returns what the runtime reports of itself: its name and version, its handlers

@@ -88,7 +88,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-func TestReadyIsReportedSoon(t *testing.T) {
+func TestReadyIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.health.set(errors.New("container runtime is down"))
@@ -108,7 +108,7 @@ func TestReadyIsReportedSoon(t *testing.T) {
 
 		s.after(2 * time.Second)
 		s.health.set(errors.New("PLEG is not healthy"))
-		s.after(readyPeriod)
+		s.after(time.Second)
 		assert.Equal(t, v1.ConditionFalse, condition(s.object().Status.Conditions, v1.NodeReady).Status)
 		assert.Equal(t, []string{"Normal NodeNotReady"}, s.takeEvents())
 		require.NoError(t, s.stop())
@@ -506,7 +506,7 @@ func TestCordonedDuringAReport(t *testing.T) {
 			return nil, nil
 		})
 		s.health.set(errors.New("down"))
-		s.after(readyPeriod + time.Second)
+		s.after(2 * time.Second)
 		assert.Equal(t, []string{"Normal NodeNotReady", "Normal NodeNotSchedulable"}, s.takeEvents())
 		cancel()
 		require.NoError(t, <-done)
