@@ -112,7 +112,8 @@ func runCheck(ctx context.Context, program config.Program, fsRoot string, args, 
 	}
 	switch blocking := len(report.Blocking()); {
 	case blocking > 0:
-		return fmt.Errorf("of %d findings, %d against a start of the agent: those with !", len(report.Findings), blocking)
+		return fmt.Errorf("of %d findings, %d against a start of the agent: those with ! say why", len(report.Findings),
+			blocking)
 	case !report.HasKubelet():
 		return &client.Failure{Code: notCompared, Err: errors.New("there is no kubelet to compare with: nothing is " +
 			"known of a change to this agent")}
