@@ -215,9 +215,11 @@ func (s *nodeSuite) testForbiddenEdits(t *testing.T, ns string) {
 	require.NoError(t, s.plane.Client.CoreV1().Pods(ns).Delete(t.Context(), "edited", metav1.DeleteOptions{}))
 	s.awaitGone(t, ns, "edited")
 
-	// A deletion is not taken back: the containers have been stopped.
+	// A deletion is not taken back: the containers have been stopped. The agent has to have seen it: of two changes in a
+	// row, it may get the second one only.
 	require.NoError(t, s.plane.Client.CoreV1().Pods(ns).Delete(t.Context(),
 		"undeleted", metav1.DeleteOptions{GracePeriodSeconds: new(int64(3))}))
+	s.awaitEvent(t, ns, "undeleted", "Killing")
 	s.plane.EditPod(t, ns,
 		"undeleted", func(pod *v1.Pod) { pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil })
 	Eventually(t, eventually, "it has ended", func() error { return s.noRunning(t, "undeleted") })
