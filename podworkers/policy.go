@@ -35,7 +35,8 @@ func (p policy) resync(now time.Time, jitter float64, rests int) time.Duration {
 	if p.resyncInterval == forever {
 		return forever
 	}
-	interval := p.resyncInterval << min(rests, maxRests)
+	// Half of forever has room for the random part.
+	interval := flow.Backoff{Min: p.resyncInterval, Max: forever / 2}.After(1 + min(rests, maxRests))
 	wait := jittered(interval, jitter)
 	if grid := interval / 12; grid > 0 {
 		over := time.Duration(now.Add(wait).UnixNano()) % grid

@@ -33,6 +33,8 @@ func TestResyncsAtRestBecomeRarer(t *testing.T) {
 		s = s.taken().synced(p, now, atRest)
 		assert.Equal(t, minutes*time.Minute, wait(s))
 	}
+	long := policy{resyncInterval: forever / 3}
+	assert.Positive(t, long.resync(now, 1, 9), "a long time does not overflow")
 	s = s.update(Update{Type: Sync}).taken().synced(p, now, atRest)
 	assert.Equal(t, time.Minute, wait(s), "something has happened")
 	s = s.taken().synced(p, now, atRest).taken().synced(p, now, returned{})
