@@ -26,7 +26,7 @@ func TestHoursOfLives(t *testing.T) {
 	const pods, perHour = 35, 6
 	hours, err := strconv.Atoi(cmp.Or(os.Getenv("KUBELETKIT_SOAK"), "6"))
 	require.NoError(t, err)
-	var heap, goroutines []float64
+	var heap, goroutines []float64 // the heap in kB
 	runAgent(t, func(rt *fake.Runtime, source *podconfigfake.Source) {
 		lives := 0
 		for range hours {
@@ -46,22 +46,14 @@ func TestHoursOfLives(t *testing.T) {
 				goruntime.GC()
 			}
 			goruntime.ReadMemStats(&m)
-			heap, goroutines = append(heap, float64(m.HeapAlloc)), append(goroutines, float64(goruntime.NumGoroutine()))
+			heap, goroutines = append(heap, float64(m.HeapAlloc)/1e3), append(goroutines, float64(goruntime.NumGoroutine()))
 		}
 	})
-	t.Logf("heap at each hour: %.0f kB", scaled(heap, 1e-3))
+	t.Logf("heap at each hour: %.0f kB", heap)
 	t.Logf("goroutines at each hour: %.0f", goroutines)
 	// A hundred bytes of each life, and 60 kB of noise.
-	assert.Less(t, slope(heap[hours/4:]), 100*pods*perHour+60e3/float64(hours), "bytes of the heap in an hour")
+	assert.Less(t, slope(heap[hours/4:]), 0.1*pods*perHour+60/float64(hours), "kB of the heap in an hour")
 	assert.Less(t, slope(goroutines[hours/4:]), 0.1, "goroutines in an hour")
-}
-
-// scaled returns the values times a factor.
-func scaled(values []float64, by float64) (out []float64) {
-	for _, v := range values {
-		out = append(out, v*by)
-	}
-	return out
 }
 
 // slope returns how much the values grow from one to the next, by least squares.

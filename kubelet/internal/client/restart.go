@@ -60,7 +60,7 @@ func (c *call) restart(ctx context.Context) error {
 	}
 	ref, names := pod.Namespace+"/"+pod.Name, strings.Join(list, ", ")
 	fmt.Fprintf(c.Err, "Stopping %s of pod %s, in up to %ds …\n", terminal.Escape(names), terminal.Escape(ref),
-		Grace(pod))
+		podspec.GracePeriod(pod))
 	query := url.Values{"container": list, "by": {"user " + UserName(os.Getuid())}}
 	resp, err := c.client.do(ctx, http.MethodPost, control.RestartPath+url.PathEscape(string(pod.UID)), query)
 	if err != nil {
@@ -105,14 +105,6 @@ func UserName(uid int) string {
 		return u.Username + " (UID " + id + ")"
 	}
 	return "of UID " + id
-}
-
-// Grace returns the grace period of the pod in seconds.
-func Grace(pod *v1.Pod) int64 {
-	if pod.Spec.TerminationGracePeriodSeconds != nil {
-		return *pod.Spec.TerminationGracePeriodSeconds
-	}
-	return v1.DefaultTerminationGracePeriodSeconds
 }
 
 // runs reports whether the container runs.
@@ -178,7 +170,7 @@ func (c *call) delete(ctx context.Context) error {
 		return fmt.Errorf("moving the manifest: %w", err)
 	}
 	fmt.Fprintf(c.Out, "Manifest %s is now %s. It ends, in up to %ds: %s\n", terminal.Escape(from.Path),
-		terminal.Escape(to), Grace(pod), terminal.Escape(strings.Join(from.Pods, ", ")))
+		terminal.Escape(to), podspec.GracePeriod(pod), terminal.Escape(strings.Join(from.Pods, ", ")))
 	if err := c.awaitGone(ctx, pod); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -111,7 +112,7 @@ func (h *handler) images(w http.ResponseWriter, req *http.Request) error {
 	for i := range p.Input.Images {
 		images = append(images, client.ImageOf(&p.Input.Images[i], &p.Input, pods))
 	}
-	slices.SortStableFunc(images, func(a, b client.Image) int { return int(max(-1, min(1, b.Size-a.Size))) })
+	slices.SortStableFunc(images, func(a, b client.Image) int { return cmp.Compare(b.Size, a.Size) })
 	return answerJSON(w, req, images)
 }
 

@@ -186,7 +186,7 @@ type details struct {
 
 // restartable sets which containers can be restarted.
 func (d *details) restartable(pod *v1.Pod) {
-	d.Grace = client.Grace(pod)
+	d.Grace = podspec.GracePeriod(pod)
 	for i := range d.Containers {
 		c := &d.Containers[i]
 		_, _, err := client.RestartOf(pod, c.Name)
