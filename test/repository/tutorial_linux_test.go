@@ -72,7 +72,7 @@ func (p *typist) compare(block string) {
 	require.NoError(p, err)
 	same := func(line string) string {
 		line = strings.ReplaceAll(line, "-"+strings.ToLower(host), "-vm")
-		line = regexp.MustCompile(`\d[\d.:a-z]*`).ReplaceAllString(line, "N")
+		line = regexp.MustCompile(`\d[\d.:a-zµ]*`).ReplaceAllString(line, "N")
 		line = strings.ReplaceAll(line, "seen by relist", "seen by event")
 		return strings.Join(strings.Fields(line), " ")
 	}
