@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
 	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -330,5 +332,94 @@ func TestUIRestart(t *testing.T) {
 	restarted := a.Await(t, pod, within, Running, Ready(true))
 	assert.EqualValues(t, 1, restarted.Status.ContainerStatuses[0].RestartCount+
 		restarted.Status.ContainerStatuses[1].RestartCount, "one of them")
+	b.noProblem(t)
+}
+
+// Where the operator allows it, a command is executed in a terminal, from the keyboard, and nothing of that is against
+// the policy of the page.
+func TestUIExec(t *testing.T) {
+	t.Parallel()
+	a := StartProcessAgent(t, AgentOptions{})
+	pod := MakePod("web", Grace(1), Main(Sh("server", "exec sleep 2147483647")))
+	a.Put(t, pod)
+	uid := a.Await(t, pod, within, Running, Ready(true)).UID
+	open := func(flag string) *browser {
+		b := openBrowser(t, startUI(t, a.Root, flag))
+		b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
+		eval[chromedp.Void](t, b, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
+		b.await(t, "the pod", "document.querySelectorAll('#containers li').length === 1")
+		return b
+	}
+	const button = "document.querySelector('[data-exec=server]')"
+	assert.False(t, eval[bool](t, open("--allow-restart"), button+".checkVisibility()"), "it is not allowed")
+
+	b := open("--allow-exec")
+	eval[chromedp.Void](t, b, "window.violations = []; document.addEventListener('securitypolicyviolation', "+
+		"e => violations.push(`${e.violatedDirective} by ${e.sourceFile}:${e.lineNumber}`))")
+	// A key has its text, and no event of its own for that, which would come even if the page has taken the key.
+	press := func(keys string, modifiers ...chromedp.Modifier) {
+		t.Helper()
+		for _, r := range keys {
+			events := kb.Encode(r)
+			if len(events) == 3 {
+				events[0].Text, events[0].UnmodifiedText = events[1].Text, events[1].UnmodifiedText
+			}
+			for _, e := range []*input.DispatchKeyEventParams{events[0], events[len(events)-1]} {
+				chromedp.KeyModifiers(modifiers...)(e)
+				_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent, *e)
+				require.NoError(t, err)
+			}
+		}
+	}
+	run := func(command string) {
+		t.Helper()
+		eval[chromedp.Void](t, b, button+".focus()")
+		press("\r")
+		b.await(t, "the question", "document.querySelector('#confirm').open && document.activeElement.id === 'command'")
+		assert.Contains(t, eval[string](t, b, "document.querySelector('#confirm').innerText"),
+			"Run a command in container server of pod web-")
+		if command != "" {
+			eval[chromedp.Void](t, b, "document.querySelector('#command').select()")
+			press(command)
+		}
+		press("\r")
+	}
+	state := func(text string) {
+		t.Helper()
+		b.await(t, text, fmt.Sprintf("document.querySelector('#sessionstate').innerText.includes(%q)", text))
+	}
+	screen := func(text string) {
+		t.Helper()
+		b.await(t, text, fmt.Sprintf("document.querySelector('#terminal .xterm-rows').innerText.includes(%q)", text))
+	}
+	run("")
+	state("Connected")
+	screen("#") // the prompt
+	press("echo $((6*7)) $(stty size)\r")
+	b.await(t, "the size", `/42 [1-9]\d+ [1-9]\d+\s/.test(document.querySelector('#terminal .xterm-rows').innerText)`)
+	press(`printf '\033[38;2;250;1;250mcolored\033[0m\n'` + "\r")
+	b.await(t, "a color", "[...document.querySelectorAll('#terminal span')].some(s => s.innerText === 'colored' && "+
+		"s.style.color.startsWith('rgb('))")
+	b.accessible(t, "a terminal")
+	b.picture(t, "try-exec", 1040, 1042, false)
+	press("\x1b")
+	assert.False(t, eval[bool](t, b, "document.querySelector('#pod').hidden"), "Escape is for the terminal")
+	press(kb.F6, chromedp.ModifierShift)
+	assert.Equal(t, "end", eval[string](t, b, "document.activeElement.id"))
+	eval[chromedp.Void](t, b, "document.querySelector('#terminal textarea').focus()")
+	press("\rexit 3\r")
+	state("Ended with exit code 3")
+	assert.Equal(t, "Close", eval[string](t, b, "document.activeElement.innerText"))
+	press("\r")
+	b.await(t, "the page without the terminal", "document.querySelector('#session').hidden")
+	assert.True(t, eval[bool](t, b, "document.activeElement === "+button))
+
+	run("no-such-program")
+	state("no-such-program")
+	run("cat")
+	state("Connected")
+	eval[chromedp.Void](t, b, "document.querySelector('#end').click()")
+	b.await(t, "the page without the terminal", "document.querySelector('#session').hidden")
+	assert.Empty(t, eval[[]string](t, b, "violations"))
 	b.noProblem(t)
 }

@@ -125,7 +125,7 @@ func (c *call) copyTo(ctx context.Context, pod *v1.Pod, container, local, remote
 		return err
 	}
 	// As kubectl: into a directory, if that exists.
-	if c.client.stream(ctx, pathOf("exec", pod, container), map[string][]string{"command": {"test", "-d", remote}},
+	if c.client.stream(ctx, PathOf("exec", pod, container), map[string][]string{"command": {"test", "-d", remote}},
 		streams{out: io.Discard, err: io.Discard}) == nil {
 		absolute, err := filepath.Abs(local)
 		if err != nil {

@@ -219,7 +219,7 @@ func (c *call) chosenLogs(ctx context.Context) ([]containerLog, error) {
 
 // printLog prints one log. byLine means that others are printed at the same time.
 func (c *call) printLog(ctx context.Context, l containerLog, query url.Values, out *sharedWriter, byLine bool) error {
-	resp, err := c.client.do(ctx, http.MethodGet, pathOf("containerLogs", l.pod, l.container), query)
+	resp, err := c.client.do(ctx, http.MethodGet, PathOf("containerLogs", l.pod, l.container), query)
 	if err != nil {
 		return withReason(err, l.pod, l.container)
 	}

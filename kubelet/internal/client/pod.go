@@ -337,7 +337,8 @@ func (c *call) podWithLogs(ctx context.Context, name string, logs bool) (*v1.Pod
 		removed, c.Program)
 }
 
-func pathOf(api string, pod *v1.Pod, container string) string {
+// PathOf returns the path of exec, attach or containerLogs for a container of exactly this pod.
+func PathOf(api string, pod *v1.Pod, container string) string {
 	path := "/" + api
 	for _, element := range []string{pod.Namespace, pod.Name, string(pod.UID), container} {
 		path += "/" + url.PathEscape(element)

@@ -214,7 +214,7 @@ func (c *call) exec(ctx context.Context) error {
 	}
 	pod, container, err := c.target(ctx, c.args[0], false)
 	if err == nil {
-		err = c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": c.args[1:]},
+		err = c.client.stream(ctx, PathOf("exec", pod, container), url.Values{"command": c.args[1:]},
 			c.streamsOf(c.tty))
 	}
 	if code := ExitCode(0); err == nil || errors.As(err, &code) {
@@ -264,12 +264,12 @@ func (c *call) attach(ctx context.Context) error {
 	}
 	s := c.streamsOf(spec.TTY)
 	s.tty = spec.TTY // whatever the input is, the process has a terminal
-	return c.client.stream(ctx, pathOf("attach", pod, container), url.Values{}, s)
+	return c.client.stream(ctx, PathOf("attach", pod, container), url.Values{}, s)
 }
 
 // run executes a command in a container for another purpose, such as a copy.
 func (c *call) run(ctx context.Context, pod *v1.Pod, container string, in io.Reader, out io.Writer,
 	cmd ...string) error {
-	return c.client.stream(ctx, pathOf("exec", pod, container), url.Values{"command": cmd},
+	return c.client.stream(ctx, PathOf("exec", pod, container), url.Values{"command": cmd},
 		streams{in: in, out: out, err: c.Err})
 }

@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -34,7 +36,7 @@ var web embed.FS
 var files = map[string]string{
 	"index.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
 	"app.js": javaScript, "list.js": javaScript, "logs.js": javaScript, "usage.js": javaScript,
-	"net.js": javaScript, "draw.js": javaScript, "node.js": javaScript,
+	"net.js": javaScript, "draw.js": javaScript, "node.js": javaScript, "session.js": javaScript,
 }
 
 const javaScript = "text/javascript; charset=utf-8"
@@ -58,8 +60,8 @@ type handler struct {
 	token [sha256.Size]byte
 	mux   *http.ServeMux
 	now   func() time.Time
-	// restarts means that containers may be restarted.
-	restarts bool
+	// restarts and execs mean that containers may be restarted, and commands be executed in them.
+	restarts, execs bool
 }
 
 func newHandler(a *agent, token string) *handler {
@@ -69,15 +71,7 @@ func newHandler(a *agent, token string) *handler {
 		if path == "/" {
 			path = "/{$}"
 		}
-		h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			data, err := web.ReadFile("web/" + name)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.Header().Set("Content-Type", kind)
-			_, _ = w.Write(data) // a browser that went away
-		})
+		h.file(path, kind, web, "web/"+name)
 	}
 	h.mux.HandleFunc("GET /favicon.ico",
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -90,6 +84,19 @@ func newHandler(a *agent, token string) *handler {
 	h.data("GET", "/api/pods/{uid}/history", h.history)
 	h.data("GET", "/api/pods/{uid}/logs/{container}", h.logs)
 	return h
+}
+
+// file serves a file.
+func (h *handler) file(path, kind string, from fs.ReadFileFS, name string) {
+	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		data, err := from.ReadFile(name)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(data) // a browser that went away
+	})
 }
 
 // ServeHTTP implements [http.Handler].
@@ -131,9 +138,8 @@ func fromHere(req *http.Request) bool {
 // data registers a request for data, which needs the token.
 func (h *handler) data(method, path string, answer func(http.ResponseWriter, *http.Request) error) {
 	h.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, req *http.Request) {
-		given, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-		sum := sha256.Sum256([]byte(given))
-		if !ok || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
+		sum := sha256.Sum256([]byte(tokenOf(req)))
+		if subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
 			http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
 			return
 		}
@@ -148,6 +154,24 @@ func (h *handler) data(method, path string, answer func(http.ResponseWriter, *ht
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		}
 	})
+}
+
+// tokenProtocol is a subprotocol with the token in base64url, as an API server takes one: a browser gives a WebSocket
+// no header.
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
+// tokenOf returns the token of a request, "" if it has none.
+func tokenOf(req *http.Request) string {
+	if token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer "); ok {
+		return token
+	}
+	for protocol := range strings.SplitSeq(req.Header.Get("Sec-WebSocket-Protocol"), ",") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(protocol), tokenProtocol); ok {
+			token, _ := base64.RawURLEncoding.DecodeString(text)
+			return string(token)
+		}
+	}
+	return ""
 }
 
 // answerJSON writes a value, unless the browser has it already.
@@ -251,8 +275,8 @@ func (h *handler) pod(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	d := detailsOf(pod, goneAt, events, h.past(req.Context(), pod.UID), h.now())
-	if h.restarts && goneAt == nil {
-		d.restartable(pod)
+	if goneAt == nil {
+		h.offer(&d, pod)
 	}
 	return answerJSON(w, req, d)
 }

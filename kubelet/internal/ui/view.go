@@ -153,8 +153,9 @@ type containerView struct {
 	Since    *time.Time `json:"since,omitempty"`
 	Groups   []group    `json:"groups,omitempty"`
 	Limits   limits     `json:"limits"`
-	// Restart means that the page offers it.
+	// Restart and Exec mean that the page offers them.
 	Restart bool `json:"restart,omitempty"`
+	Exec    bool `json:"exec,omitempty"`
 }
 
 // limits are those of a container; 0 is none.
@@ -184,13 +185,15 @@ type details struct {
 	Grace int64 `json:"grace,omitempty"`
 }
 
-// restartable sets which containers can be restarted.
-func (d *details) restartable(pod *v1.Pod) {
+// offer sets which containers can be restarted, and in which a command can be executed: those that run.
+func (h *handler) offer(d *details, pod *v1.Pod) {
 	d.Grace = podspec.GracePeriod(pod)
 	for i := range d.Containers {
 		c := &d.Containers[i]
+		runs := strings.HasPrefix(c.State, "Running")
 		_, _, err := client.RestartOf(pod, c.Name)
-		c.Restart = err == nil && strings.HasPrefix(c.State, "Running")
+		c.Restart = h.restarts && runs && err == nil
+		c.Exec = h.execs && runs
 	}
 }
 

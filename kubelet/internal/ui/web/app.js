@@ -3,6 +3,7 @@ import { drawListUsage, listAddress, openList, readList } from './list.js';
 import { openLog, showContainers } from './logs.js';
 import { openNode, readNode } from './node.js';
 import { NoAgent, Missing, Refused, tokenOfTabs, keepToken, read, repeat, request, stream, takeToken } from './net.js';
+import { endSession, openSession } from './session.js';
 import { readUsage, series } from './usage.js';
 
 const $ = id => document.getElementById(id);
@@ -110,15 +111,23 @@ function drawPod(p) {
 
 let grace = 0;
 
-// restart asks once more, and then has a container stopped.
+// confirm asks once more before it calls then. The field for a command is there if it has a value.
+function confirm(question, effect, yes, command, then) {
+  setText($('question'), question);
+  setText($('effect'), effect);
+  setText($('yes'), yes);
+  $('command').parentElement.hidden = !command;
+  $('command').value = command || '-';
+  $('confirm').querySelector('form').onsubmit = then;
+  $('confirm').showModal();
+}
+
+$('no').addEventListener('click', () => $('confirm').close());
+
+// restart has a container stopped.
 function restart(uid, container, signal) {
-  const box = $('confirm');
-  setText($('question'), `Restart container ${container} of pod ${$('name').textContent}?`);
-  setText($('effect'), `It gets its preStop hook and its stop signal, and has ended within ${grace} s. The restart policy starts it again.`);
-  box.returnValue = '';
-  box.showModal();
-  box.addEventListener('close', async () => {
-    if (box.returnValue !== 'yes') return;
+  const effect = `It gets its preStop hook and its stop signal, and has ended within ${grace} s. The restart policy starts it again.`;
+  confirm(`Restart container ${container} of pod ${$('name').textContent}?`, effect, 'Restart', '', async () => {
     setText($('action'), `Stopping ${container}, in up to ${grace} s …`);
     try {
       await request(`api/pods/${encodeURIComponent(uid)}/restart?` + new URLSearchParams({ container }), signal, 'POST');
@@ -126,7 +135,19 @@ function restart(uid, container, signal) {
     } catch (e) {
       if (!signal.aborted) setText($('action'), `${container} was not restarted: ${e.message}`);
     }
-  }, { once: true, signal });
+  });
+}
+
+// exec executes a command in a container, in a terminal.
+function exec(uid, container, signal) {
+  const effect = 'It has the rights of the container. The command that serves this page prints who has run it.';
+  confirm(`Run a command in container ${container} of pod ${$('name').textContent}?`, effect, 'Run', 'sh', async () => {
+    try {
+      await openSession(uid, container, $('command').value.trim().split(/\s+/), signal);
+    } catch (e) {
+      if (!signal.aborted) setText($('action'), `The terminal was not opened: ${e.message}`);
+    }
+  });
 }
 
 const useOf = (name, format, used, limit) => used === undefined ? '' : `${name} ${format(used)}` + (limit ? ` of ${format(limit)}` : '');
@@ -136,11 +157,13 @@ function drawContainers(containers) {
   const list = $('containers'), known = new Map([...list.children].map(li => [li.dataset.name, li]));
   const items = containers.map(c => {
     const li = known.get(c.name) || el('li', { 'data-name': c.name },
-      el('button', { class: 'plain', type: 'button', 'data-restart': c.name, 'aria-label': 'Restart container ' + c.name }, 'Restart'), el('div', { class: 'head' }),
+      el('div', { class: 'actions' }, el('button', { class: 'plain', type: 'button', 'data-exec': c.name, 'aria-label': 'Exec in container ' + c.name }, 'Exec'),
+        el('button', { class: 'plain', type: 'button', 'data-restart': c.name, 'aria-label': 'Restart container ' + c.name }, 'Restart')), el('div', { class: 'head' }),
       el('details', {}, el('summary', {}, 'Resources, probes, ports, mounts, environment'), el('div', { class: 'groups' })));
     li.dataset.tone = c.tone;
     const used = containerUsage[c.name] || {}, use = [useOf('CPU', cores, used.cores, c.limits.cores), useOf('memory', bytes, used.bytes, c.limits.bytes)].filter(Boolean).join(', ');
-    li.firstChild.hidden = !c.restart;
+    li.firstChild.firstChild.hidden = !c.exec;
+    li.firstChild.lastChild.hidden = !c.restart;
     li.children[1].replaceChildren(
       el('div', {}, el('strong', {}, c.name), c.kind ? el('small', {}, c.kind) : ''),
       el('div', {}, el('span', { class: 'state' }, c.state), el('small', {}, c.since ? 'for ' + age(c.since) : '')),
@@ -222,10 +245,13 @@ function openPod(uid, signal) {
   for (const id of ['name', 'status', 'why', 'action']) setText($(id), '');
   openLog(uid, signal);
   openYAML(uid, signal);
-  $('containers').addEventListener('click', e => { if (e.target.dataset.restart) restart(uid, e.target.dataset.restart, signal); }, { signal });
+  $('containers').addEventListener('click', e => {
+    if (e.target.dataset.restart) restart(uid, e.target.dataset.restart, signal);
+    if (e.target.dataset.exec) exec(uid, e.target.dataset.exec, signal);
+  }, { signal });
   $('more').addEventListener('click', () => { all = true; draw(); }, { signal });
   addEventListener('resize', draw, { signal });
-  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select') && !$('confirm').open) location.hash = listAddress; }, { signal });
+  addEventListener('keydown', e => { if (e.key === 'Escape' && !e.target.matches('input, select, textarea') && !$('confirm').open) location.hash = listAddress; }, { signal });
   drawUsage = () => drawPodUsage(uid);
   drawUsage();
   document.querySelector('.back').href = listAddress;
@@ -242,6 +268,7 @@ function route() {
   stop.abort();
   stop = new AbortController();
   $('confirm').close();
+  endSession();
   const { signal } = stop, uid = location.hash.match(/^#\/pods\/(.+)$/)?.[1], ofNode = location.hash === '#/node';
   show(uid ? 'pod' : ofNode ? 'nodepage' : 'list');
   document.title = 'minikubelet';

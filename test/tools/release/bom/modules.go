@@ -67,6 +67,8 @@ type module struct {
 	dir           string
 	// files are those with licences, by name.
 	files []licenseFile
+	// npm are the versions of npm packages whose files are embedded, by name: the dependencies of each package.json.
+	npm map[string]string
 }
 
 // licenseFile is a file with a licence or a notice.
@@ -128,13 +130,24 @@ func collect(packages []goPackage) ([]*module, error) {
 	return list, nil
 }
 
-// read adds the files of a directory of the module.
+// read adds the files of a directory of the module, and the npm packages that its package.json names.
 func (m *module) read(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
+		if m.path == library && entry.Name() == "package.json" {
+			var contents struct{ Dependencies map[string]string }
+			data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+			if err == nil {
+				err = json.Unmarshal(data, &contents)
+			}
+			if err != nil {
+				return err
+			}
+			m.npm = contents.Dependencies
+		}
 		if entry.IsDir() || !licenseName.MatchString(entry.Name()) || strings.HasSuffix(entry.Name(), ".go") {
 			continue
 		}

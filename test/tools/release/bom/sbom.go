@@ -85,10 +85,16 @@ func materials(modules []*module, packages []goPackage, version string) ([]byte,
 		c.Ref = c.PURL
 		if m.main {
 			doc.Metadata.Component = c
-			continue
+		} else {
+			doc.Components = append(doc.Components, c)
+			links = append(links, c.Ref)
 		}
-		doc.Components = append(doc.Components, c)
-		links = append(links, c.Ref)
+		for _, name := range sorted(m.npm) {
+			purl := "pkg:npm/" + strings.Replace(name, "@", "%40", 1) + "@" + m.npm[name]
+			doc.Components = append(doc.Components, component{Type: "library", Ref: purl, Name: name,
+				Version: m.npm[name], Scope: "required", PURL: purl})
+			links = append(links, purl)
+		}
 	}
 	if doc.Metadata.Component.Name == "" {
 		return nil, fmt.Errorf("%s is not of the module in this directory", program.ImportPath)

@@ -1,0 +1,119 @@
+// The terminal of a command in a container.
+
+import { el, setText } from './draw.js';
+
+const $ = id => document.getElementById(id);
+const protocol = 'v5.channel.k8s.io', tokenProtocol = 'base64url.bearer.authorization.k8s.io.';
+const stdin = 0, stdout = 1, status = 3, resize = 4; // the first byte of a message
+
+let sheets = [];
+
+// createStyled makes the elements while there is a terminal: xterm.js writes styles into them as text, which the policy
+// of the page allows only through objects.
+function createStyled(name) {
+  const node = Document.prototype.createElement.call(document, name === 'style' ? 'template' : name);
+  if (name === 'style') {
+    const sheet = new CSSStyleSheet();
+    sheets.push(sheet);
+    document.adoptedStyleSheets.push(sheet);
+    Object.defineProperty(node, 'textContent', { set: text => sheet.replaceSync(text) });
+  } else {
+    node.setAttribute = (key, value) => {
+      if (key === 'style') node.style.cssText = value; else Element.prototype.setAttribute.call(node, key, value);
+    };
+  }
+  return node;
+}
+
+// ended returns how a command has ended.
+function ended(text) {
+  const s = JSON.parse(text);
+  if (s.status === 'Success') return 'Ended';
+  const code = s.details?.causes?.find(c => c.reason === 'ExitCode')?.message;
+  return code ? 'Ended with exit code ' + code : s.message;
+}
+
+let current; // what ends the session that is open
+
+export function endSession() {
+  current?.();
+  current = undefined;
+  $('session').hidden = true;
+  $('terminal').replaceChildren();
+  delete document.createElement;
+  document.adoptedStyleSheets = document.adoptedStyleSheets.filter(s => !sheets.includes(s));
+  sheets = [];
+}
+
+// openSession executes a command in a container until it ends, or the session is ended.
+export async function openSession(uid, container, command, signal) {
+  endSession();
+  const [{ Terminal }, { FitAddon }] = await Promise.all([import('./xterm/xterm.mjs'), import('./xterm/addon-fit.mjs')]);
+  if (!document.querySelector('link[href="xterm/xterm.css"]')) {
+    await new Promise(done => document.head.append(Object.assign(el('link', { rel: 'stylesheet', href: 'xterm/xterm.css' }), { onload: done, onerror: done })));
+  }
+  if (signal.aborted) return;
+  document.createElement = createStyled;
+  const box = $('terminal'), colors = getComputedStyle(document.body), dark = matchMedia('(prefers-color-scheme: dark)');
+  const theme = () => ({ background: getComputedStyle(box).backgroundColor, foreground: colors.color, cursor: colors.color, selectionBackground: colors.getPropertyValue('--waits-soft') });
+  const term = new Terminal({ fontFamily: colors.getPropertyValue('--mono'), fontSize: 13, theme: theme(), minimumContrastRatio: 4.5 });
+  const fit = new FitAddon(), open = new AbortController();
+  setText($('sessiontitle'), `${command.join(' ')} in ${container}`);
+  setText($('sessionstate'), 'Connecting');
+  $('session').hidden = false;
+  term.loadAddon(fit);
+  term.open(box);
+
+  const address = new URL(`api/pods/${encodeURIComponent(uid)}/exec/${encodeURIComponent(container)}`, location.href.split('#')[0]);
+  address.protocol = address.protocol.replace('http', 'ws');
+  for (const word of command) address.searchParams.append('command', word);
+  const token = btoa(sessionStorage.getItem('token') || '').replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+  const socket = new WebSocket(address, [protocol, tokenProtocol + token]);
+  socket.binaryType = 'arraybuffer';
+  const send = (channel, bytes) => {
+    if (socket.readyState === WebSocket.OPEN) socket.send(new Uint8Array([channel, ...bytes]));
+  };
+  const sendText = (channel, text) => send(channel, new TextEncoder().encode(text));
+  let end = '';
+  socket.onopen = () => {
+    setText($('sessionstate'), 'Connected');
+    fit.fit();
+    sendText(resize, JSON.stringify({ Width: term.cols, Height: term.rows }));
+    term.focus();
+  };
+  socket.onmessage = e => {
+    const channel = new Uint8Array(e.data, 0, 1)[0];
+    if (channel === stdout) term.write(new Uint8Array(e.data, 1));
+    if (channel === status) end = ended(new TextDecoder().decode(new Uint8Array(e.data, 1)));
+  };
+  socket.onclose = e => {
+    if (open.signal.aborted) return;
+    setText($('sessionstate'), end || (e.wasClean ? 'Ended' : 'The agent has ended the session, or has not begun it.'));
+    term.options.disableStdin = true;
+    setText($('end'), 'Close');
+    if (box.contains(document.activeElement)) $('end').focus();
+  };
+  term.onData(text => sendText(stdin, text));
+  term.onBinary(text => send(stdin, Uint8Array.from(text, c => c.charCodeAt(0))));
+  term.onResize(size => sendText(resize, JSON.stringify({ Width: size.cols, Height: size.rows })));
+  term.attachCustomKeyEventHandler(e => {
+    if (e.key !== 'F6' || !e.shiftKey) return true;
+    if (e.type === 'keydown') $('end').focus();
+    e.preventDefault();
+    return false;
+  });
+  dark.addEventListener('change', () => { term.options.theme = theme(); }, { signal: open.signal });
+  const sizes = new ResizeObserver(() => fit.fit());
+  sizes.observe(box);
+  setText($('end'), 'End');
+  $('end').addEventListener('click', () => {
+    endSession();
+    document.querySelector(`[data-exec="${CSS.escape(container)}"]`)?.focus();
+  }, { signal: open.signal });
+  current = () => {
+    open.abort();
+    sizes.disconnect();
+    socket.close();
+    term.dispose();
+  };
+}
