@@ -145,8 +145,8 @@ func TestDescribeEvents(t *testing.T) {
 	_, table, _ := strings.Cut(describe(&known{pod: p, events: events}, podtest.Noon, 0), "\nEvents:\n")
 	assert.Equal(t, strings.Join([]string{
 		"  Type      Reason                   Age                Container   Message",
-		"  Warning   FailedCreatePodSandBox   2s (x4 over 60m)   -           no route",
 		"  Normal    Pulled                   60s                a           Image is there",
+		"  Warning   FailedCreatePodSandBox   2s (x4 over 60m)   -           no route",
 		"",
 	}, "\n"), table)
 	assert.Contains(t, describe(&known{pod: p}, podtest.Noon, 0), "\nEvents:")

@@ -157,7 +157,7 @@ func describe(k *known, now time.Time, width int) string {
 	return d.page() + d.history(k.past)
 }
 
-// events writes a table of the events, the newest first.
+// events writes a table of the events, the newest last, as the command events and kubectl.
 func (d *description) events(events []runtime.Event) {
 	if len(events) == 0 {
 		d.line(0, "Events", "<none>")
@@ -168,7 +168,7 @@ func (d *description) events(events []runtime.Event) {
 	p := &printer{out: d.text, columns: []column{{name: "  Type"}, {name: "Reason"}, {name: "Age"},
 		{name: "Container", spare: true}, {name: "Message"}}, width: d.width}
 	fmt.Fprintln(d.text, "Events:")
-	for _, e := range slices.Backward(events) {
+	for _, e := range events {
 		_ = p.row("", "  "+terminal.Escape(e.Type), terminal.Escape(e.Reason), lastSeen(e, d.now),
 			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(terminal.OneLine(e.Message)))
 	}

@@ -30,7 +30,8 @@ func imagesCommand(e Env) *cobra.Command {
 		Use: "images", Short: "list the images, and what keeps them", GroupID: GroupNode,
 		Long:    "With -o wide and in JSON there are the pods that use an image.",
 		Example: "  minikubelet images -o wide",
-	}, (*call).images, sortFlag("age, name, size, used (the latest first), or a field"), (*call).outputFlag)
+	}, (*call).images, sortFlag("age, name, size, used (the latest first), or a field"), (*call).watchFlag,
+		(*call).outputFlag)
 }
 
 // gcCommand is the command gc.
@@ -67,37 +68,44 @@ func (c *call) images(ctx context.Context) error {
 	if err := c.noArgs(); err != nil {
 		return err
 	}
-	p, err := c.client.images(ctx, gc.AllUnusedImages)
-	if err != nil {
-		return err
-	}
-	pods, err := c.client.pods(ctx)
-	if err != nil {
-		return err
-	}
-	images, now := slices.Clone(p.Input.Images), p.Input.Now
-	slices.SortFunc(images, func(a, b gc.Image) int { return strings.Compare(a.Name(), b.Name()) })
-	if err := sortItems(c, images, imageOrders()); err != nil {
-		return err
-	}
 	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "USED BY", "ID"))
-	values := items[Image]{Items: []Image{}}
-	for i := range images {
-		image := &images[i]
-		value := ImageOf(image, &p.Input, pods)
-		values.Items = append(values.Items, value)
-		name := terminal.Escape(image.Name())
-		if err := list.row(name, name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)),
-			lastUse(image, now),
-			terminal.Escape(cmp.Or(value.KeptBy, "-")), terminal.Escape(cmp.Or(strings.Join(value.UsedBy, ", "), "-")),
-			terminal.Escape(image.ID)); err != nil {
-			return err
+	first := true
+	return watchItems(ctx, c, list, func() (found []item, _ any, _ error) {
+		p, err := c.client.images(ctx, gc.AllUnusedImages)
+		if err != nil {
+			return nil, nil, err
 		}
-	}
-	if len(images) == 0 && !c.output.structured() {
-		fmt.Fprintln(c.Err, "No images found.")
-	}
-	return list.end(values)
+		pods, err := c.client.pods(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		images := slices.Clone(p.Input.Images)
+		slices.SortFunc(images, func(a, b gc.Image) int { return strings.Compare(a.Name(), b.Name()) })
+		if err := sortItems(c, images, imageOrders()); err != nil {
+			return nil, nil, err
+		}
+		values := items[Image]{Items: []Image{}}
+		for i := range images {
+			value := ImageOf(&images[i], &p.Input, pods)
+			values.Items = append(values.Items, value)
+			found = append(found, imageItem(&images[i], value, p.Input.Now))
+		}
+		if len(images) == 0 && first && !c.output.structured() {
+			fmt.Fprintln(c.Err, "No images found.")
+		}
+		first = false
+		return found, values, nil
+	})
+}
+
+func imageItem(image *gc.Image, value Image, now time.Time) item {
+	name, keptBy := terminal.Escape(image.Name()), terminal.Escape(cmp.Or(value.KeptBy, "-"))
+	usedBy := terminal.Escape(cmp.Or(strings.Join(value.UsedBy, ", "), "-"))
+	cells := []string{name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)), lastUse(image, now),
+		keptBy, usedBy, terminal.Escape(image.ID)}
+	return item{key: image.ID, name: name, value: value, cells: cells,
+		is:   strings.Join([]string{name, keptBy, usedBy}, "\n"),
+		gone: func() []string { return slices.Concat(cells[:4], []string{"gone"}, cells[5:]) }}
 }
 
 // ImageOf returns an image with what keeps it, and with those of the pods that use it.

@@ -68,6 +68,68 @@ func (c *call) again(ctx context.Context, print func() error) error {
 	}
 }
 
+// item is an element of a list.
+type item struct {
+	// key is what the element has for itself, and name its line with -o name.
+	key, name string
+	cells     []string
+	value     any
+	// is makes another line in a list that is watched, and gone returns the last one of the element.
+	is   string
+	gone func() []string
+}
+
+// watchItems prints a list, and with --watch each element again when it has changed or is gone. list returns the
+// elements, and all of them as one value.
+func watchItems(ctx context.Context, c *call, p *printer, list func() ([]item, any, error)) error {
+	var shown []item
+	print := func() error {
+		found, all, err := list()
+		if err != nil {
+			return err
+		}
+		before, now := byKey(shown), byKey(found)
+		for _, i := range found {
+			if was, ok := before[i.key]; ok && was.is == i.is {
+				continue
+			}
+			if c.listFlags.watch && c.output.structured() {
+				if err := p.document(i.value); err != nil {
+					return err
+				}
+			}
+			if err := p.row(i.name, i.cells...); err != nil {
+				return err
+			}
+		}
+		for _, i := range shown {
+			if _, ok := now[i.key]; ok || c.output == asName {
+				continue
+			}
+			if err := p.row(i.name, i.gone()...); err != nil {
+				return err
+			}
+		}
+		shown = found
+		if c.listFlags.watch {
+			return p.flush()
+		}
+		return p.end(all)
+	}
+	if err := print(); err != nil || !c.listFlags.watch {
+		return err
+	}
+	return c.again(ctx, print)
+}
+
+func byKey(list []item) map[string]item {
+	m := make(map[string]item, len(list))
+	for _, i := range list {
+		m[i.key] = i
+	}
+	return m
+}
+
 // order is what a list is sorted by: a number, or a text if both numbers are equal.
 type order struct {
 	number float64

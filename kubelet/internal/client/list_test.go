@@ -12,8 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeletkit/kubeletkit/gc"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/podtest"
+	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // A list that is watched has a line for each change, and ends with a signal.
@@ -53,6 +57,49 @@ func TestWatch(t *testing.T) {
 		require.NoError(t, Run(wctx, args, Env{Out: out, Err: out, period: time.Millisecond,
 			now: func() time.Time { return podtest.Noon }}))
 		assert.Equal(t, want, out.String())
+	}
+}
+
+// Images and the node are watched like pods; their ages alone make no line.
+func TestWatchOfImagesAndNode(t *testing.T) {
+	var calls atomic.Int32
+	mux := http.NewServeMux()
+	answer := func(path string, value func(n int32) any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(value(calls.Add(1))) })
+	}
+	answer(control.ImagesPath, func(n int32) any {
+		p := gc.ImagePreview{Input: gc.ImageInput{Now: podtest.Noon.Add(time.Duration(n) * time.Second)}}
+		if n < 4 {
+			p.Input.Images = []gc.Image{{Image: runtime.Image{ID: "i1", Tags: []string{"app:1"}, Size: 2048}, FirstSeen: podtest.Noon}}
+		}
+		return p
+	})
+	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v1.PodList{}) })
+	answer(control.NodePath, func(n int32) any {
+		node := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge7", CreationTimestamp: metav1.NewTime(podtest.Noon.Add(-time.Duration(n) * time.Hour))}}
+		if n > 3 {
+			node.Spec.Unschedulable = true
+		}
+		return node
+	})
+	root := serving(t, mux)
+	for command, want := range map[string]string{
+		"images": "IMAGE   SIZE      AGE   LAST USED   KEPT BY\napp:1   2.0 KiB   1s    never       -\n" +
+			"app:1   2.0 KiB   3s    never       gone\n",
+		"get nodes": "NAME    STATUS     AGE   VERSION\nedge7   NotReady   60m   <unknown>\n" +
+			"edge7   NotReady,SchedulingDisabled   4h    <unknown>\n",
+	} {
+		calls.Store(0)
+		ctx, end := context.WithCancel(t.Context())
+		out, lines := &stopper{}, 0
+		out.stop = func() {
+			if lines++; lines == 2 {
+				end()
+			}
+		}
+		require.NoError(t, Run(ctx, append(strings.Fields(command), "--root-dir", root, "-w"), Env{Out: out, Err: out,
+			period: time.Millisecond, now: func() time.Time { return podtest.Noon }}))
+		assert.Equal(t, want, out.String(), command)
 	}
 }
 

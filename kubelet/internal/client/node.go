@@ -27,7 +27,7 @@ func nodesCommand(e Env) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use: "nodes", Aliases: []string{"node", "no"}, Short: "show the node of the agent", GroupID: groupPods,
 		Example: "  minikubelet get nodes -o wide\n  minikubelet get nodes -o json | jq .items[0].status.allocatable",
-	}, (*call).nodes, (*call).outputFlag)
+	}, (*call).nodes, (*call).watchFlag, (*call).outputFlag)
 }
 
 // node returns the node of the agent.
@@ -40,15 +40,20 @@ func (c *call) nodes(ctx context.Context) error {
 	if err := c.noArgs(); err != nil {
 		return err
 	}
-	node, err := c.client.node(ctx)
-	if err != nil {
-		return err
-	}
 	p := c.printer(columns("NAME", "STATUS", "AGE", "VERSION", "|", "INTERNAL-IP", "OS-IMAGE", "KERNEL-VERSION",
 		"CONTAINER-RUNTIME"))
+	return watchItems(ctx, c, p, func() ([]item, any, error) {
+		node, err := c.client.node(ctx)
+		node.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+		list := v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, Items: []v1.Node{node}}
+		return []item{nodeItem(&node, c.client.now())}, list, err
+	})
+}
+
+func nodeItem(node *v1.Node, now time.Time) item {
 	age, ip := "<unknown>", "<none>"
 	if !node.CreationTimestamp.IsZero() {
-		age = duration.HumanDuration(c.client.now().Sub(node.CreationTimestamp.Time))
+		age = duration.HumanDuration(now.Sub(node.CreationTimestamp.Time))
 	}
 	for _, a := range node.Status.Addresses {
 		if a.Type == v1.NodeInternalIP {
@@ -56,15 +61,14 @@ func (c *call) nodes(ctx context.Context) error {
 			break
 		}
 	}
-	cells := []string{node.Name, NodeStatus(&node), age, node.Status.NodeInfo.KubeletVersion, ip,
-		node.Status.NodeInfo.OSImage, node.Status.NodeInfo.KernelVersion, node.Status.NodeInfo.ContainerRuntimeVersion}
+	info := &node.Status.NodeInfo
+	cells := []string{node.Name, NodeStatus(node), age, info.KubeletVersion, ip, info.OSImage, info.KernelVersion,
+		info.ContainerRuntimeVersion}
 	for i := range cells {
 		cells[i] = terminal.Escape(cmp.Or(cells[i], "<unknown>"))
 	}
-	if err := p.row("node/"+cells[0], cells...); err != nil {
-		return err
-	}
-	return p.end(v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, Items: []v1.Node{node}})
+	return item{key: "node", name: "node/" + cells[0], cells: cells, value: node,
+		is: strings.Join(slices.Concat(cells[:2], cells[3:]), "\n")}
 }
 
 // NodeStatus returns the column STATUS of kubectl, with what the node is short of.

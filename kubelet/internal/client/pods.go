@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/terminal"
 	"github.com/kubeletkit/kubeletkit/runtime/podspec"
@@ -106,40 +105,27 @@ const reasonWaits = "WaitingForPredecessor"
 
 // pods prints the list of the pods.
 func (c *call) pods(ctx context.Context) error {
-	list, err := c.listPods(ctx)
-	if err != nil {
-		return err
-	}
-	if len(list) == 0 && !c.output.structured() {
-		fmt.Fprintln(c.Err, "No pods found.")
-	}
-	p := c.printer(podColumns())
-	shown := map[types.UID]watched{}
-	if c.listFlags.watch {
-		if err := c.changedPods(p, shown, list); err != nil {
-			return err
+	var list []*v1.Pod
+	p, first := c.printer(podColumns()), true
+	err := watchItems(ctx, c, p, func() (found []item, _ any, err error) {
+		if list, err = c.listPods(ctx); err != nil {
+			return nil, nil, err
 		}
-		return c.again(ctx, func() error {
-			list, err := c.listPods(ctx)
-			if err != nil {
-				return err
-			}
-			return c.changedPods(p, shown, list)
-		})
-	}
-	for _, pod := range list {
-		if err := c.podRow(p, pod); err != nil {
-			return err
+		if len(list) == 0 && first && !c.output.structured() {
+			fmt.Fprintln(c.Err, "No pods found.")
 		}
-	}
-	if c.output.structured() && len(c.args) == 1 && len(list) == 1 { // as kubectl
-		return p.end(list[0])
-	}
-	all := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
-	for _, pod := range list {
-		all.Items = append(all.Items, *pod)
-	}
-	if err := p.end(all); err != nil || c.output.structured() || c.output == asName {
+		first = false
+		all := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
+		for _, pod := range list {
+			found = append(found, c.podItem(pod))
+			all.Items = append(all.Items, *pod)
+		}
+		if len(c.args) == 1 && len(list) == 1 { // as kubectl
+			return found, list[0], nil
+		}
+		return found, all, nil
+	})
+	if err != nil || c.listFlags.watch || c.output.structured() || c.output == asName {
 		return err
 	}
 	var lines []string
@@ -190,57 +176,23 @@ func (c *call) qualified(arg string) (namespace, name string) {
 	return c.podNamespace(), name
 }
 
-// watched is a pod as a list that is watched has shown it.
-type watched struct {
-	pod *v1.Pod
-	is  string // what makes another line
-}
-
 // statusGone is the status of a pod that is not in a list any more that is watched.
 const statusGone = "Gone"
 
-// changedPods prints the pods that are not as they were shown, and those that are gone.
-func (c *call) changedPods(p *printer, shown map[types.UID]watched, list []*v1.Pod) error {
-	there := map[types.UID]bool{}
-	for _, pod := range list {
-		there[pod.UID] = true
-		s := terminal.Summarize(pod)
-		is := fmt.Sprint(s.Ready, s.Total, s.Restarts, s.Status, pod.Status.PodIP)
-		if shown[pod.UID].is == is {
-			continue
-		}
-		shown[pod.UID] = watched{pod, is}
-		if c.output.structured() {
-			if err := p.document(pod); err != nil {
-				return err
-			}
-		}
-		if err := c.podRow(p, pod); err != nil {
-			return err
-		}
-	}
-	var gone []*v1.Pod
-	for uid, was := range shown {
-		if !there[uid] {
-			gone = append(gone, was.pod)
-			delete(shown, uid)
-		}
-	}
-	if p.form != asName && !p.form.structured() {
-		for _, pod := range terminal.SortPods(gone) {
+func (c *call) podItem(pod *v1.Pod) item {
+	s := terminal.Summarize(pod)
+	return item{key: string(pod.UID), name: "pod/" + terminal.Escape(pod.Name), value: pod, cells: c.podCells(pod),
+		is: fmt.Sprint(s.Ready, s.Total, s.Restarts, s.Status, pod.Status.PodIP),
+		gone: func() []string {
 			// The status is that of the reason, if there are no containers.
 			pod.Status, pod.DeletionTimestamp = v1.PodStatus{Reason: statusGone, StartTime: pod.Status.StartTime,
 				PodIP: pod.Status.PodIP}, nil
-			if err := c.podRow(p, pod); err != nil {
-				return err
-			}
-		}
-	}
-	return p.flush()
+			return c.podCells(pod)
+		}}
 }
 
-// podRow prints a pod.
-func (c *call) podRow(p *printer, pod *v1.Pod) error {
+// podCells returns the row of a pod.
+func (c *call) podCells(pod *v1.Pod) []string {
 	var images []string
 	for i := range pod.Spec.Containers {
 		images = append(images, pod.Spec.Containers[i].Image)
@@ -250,5 +202,5 @@ func (c *call) podRow(p *printer, pod *v1.Pod) error {
 		strings.Join(images, ",")} {
 		cells = append(cells, cmp.Or(terminal.Escape(text), "<none>"))
 	}
-	return p.row("pod/"+terminal.Escape(pod.Name), cells...)
+	return cells
 }
