@@ -105,7 +105,7 @@ func TestExecStreams(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		_, err := n.server.execStream(ctx, id,
-			[]string{"sh", "-c", hasSize("45 123") + "read x; echo got $x; test -t 0 && test -t 1"},
+			[]string{"sh", "-c", hasSize("45 123") + "read x; echo got $x in $TERM; test -t 0 && test -t 1"},
 			runtime.Streams{Stdin: in, Stdout: &screen, TTY: true, Sizes: sizes})
 		done <- err
 	}()
@@ -115,7 +115,7 @@ func TestExecStreams(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, <-done)
 	_ = write.Close()
-	assert.Contains(t, screen.String(), "got word")
+	assert.Contains(t, screen.String(), "got word in xterm")
 
 	cancelled, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -401,7 +401,11 @@ func TestUIExec(t *testing.T) {
 	b.await(t, "a color", "[...document.querySelectorAll('#terminal span')].some(s => s.innerText === 'colored' && "+
 		"s.style.color.startsWith('rgb('))")
 	b.accessible(t, "a terminal")
-	b.picture(t, "try-exec", 1040, 1042, false)
+	if *pictures != "" {
+		press("clear; ls -F --color=always /etc/apt; free -m\r")
+		screen("Swap:")
+		b.picture(t, "ui-exec", 1040, 760, false)
+	}
 	press("\x1b")
 	assert.False(t, eval[bool](t, b, "document.querySelector('#pod').hidden"), "Escape is for the terminal")
 	press(kb.F6, chromedp.ModifierShift)

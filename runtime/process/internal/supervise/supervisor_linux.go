@@ -265,8 +265,12 @@ func (s *supervisor) fork(args []string, files []*os.File, tty bool) (int, error
 	} else if !st.IsDir() {
 		return 0, fmt.Errorf("working directory %s is not a directory", s.spec.Dir)
 	}
+	env := s.spec.Env
+	if tty && !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "TERM=") }) {
+		env = append(slices.Clip(env), "TERM=xterm") // as in containerd
+	}
 	attr := &syscall.ProcAttr{
-		Dir: s.spec.Dir, Env: s.spec.Env,
+		Dir: s.spec.Dir, Env: env,
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: tty, Pdeathsig: syscall.SIGKILL},
 	}
 	for _, f := range files {
