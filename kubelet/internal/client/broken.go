@@ -20,7 +20,7 @@ import (
 func (c *call) brokenOf(ctx context.Context, name string) []control.Problem {
 	ctx, cancel := context.WithTimeout(ctx, completeWithin) // the disk may be slow
 	defer cancel()
-	all, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, "manifests that cannot be used")
+	all, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, nil, "manifests that cannot be used")
 	all, _ = control.ByUse(all)
 	if err != nil || len(all) == 0 { // the agent may be older
 		return nil

@@ -19,7 +19,6 @@ import (
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/control"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/recent"
-	"github.com/kubeletkit/kubeletkit/runtime"
 )
 
 // client sends requests to a running agent.
@@ -50,8 +49,8 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values) 
 }
 
 // get decodes the answer to a GET request. what is its content.
-func get[T any](ctx context.Context, c *client, path, what string) (out T, err error) {
-	resp, err := c.do(ctx, http.MethodGet, path, nil)
+func get[T any](ctx context.Context, c *client, path string, query url.Values, what string) (out T, err error) {
+	resp, err := c.do(ctx, http.MethodGet, path, query)
 	if err != nil {
 		return out, err
 	}
@@ -64,7 +63,7 @@ func get[T any](ctx context.Context, c *client, path, what string) (out T, err e
 
 // pods returns the pods that the agent runs or ends.
 func (c *client) pods(ctx context.Context) ([]*v1.Pod, error) {
-	list, err := get[v1.PodList](ctx, c, "/pods", "pods")
+	list, err := get[v1.PodList](ctx, c, "/pods", nil, "pods")
 	if err != nil {
 		return nil, err
 	}
@@ -77,17 +76,17 @@ func (c *client) pods(ctx context.Context) ([]*v1.Pod, error) {
 
 // holdings returns what containers hold for themselves.
 func (c *client) holdings(ctx context.Context) ([]control.Holding, error) {
-	return get[[]control.Holding](ctx, c, control.ResourcesPath, "what containers hold")
+	return get[[]control.Holding](ctx, c, control.ResourcesPath, nil, "what containers hold")
 }
 
 // gone returns the pods that are gone, the latest first.
 func (c *client) gone(ctx context.Context) ([]recent.Gone, error) {
-	return get[[]recent.Gone](ctx, c, control.GonePath, "pods that are gone")
+	return get[[]recent.Gone](ctx, c, control.GonePath, nil, "pods that are gone")
 }
 
 // histories returns the pods that have a history.
 func (c *client) histories(ctx context.Context) (control.Histories, error) {
-	return get[control.Histories](ctx, c, control.HistoryPath, "pods that have a history")
+	return get[control.Histories](ctx, c, control.HistoryPath, nil, "pods that have a history")
 }
 
 // history calls print with each entry of the history of the pod. If follow is true, it does
@@ -114,9 +113,4 @@ func (c *client) history(ctx context.Context, uid types.UID, follow bool, print 
 			return err
 		}
 	}
-}
-
-// events returns the latest events of the pod, the oldest first.
-func (c *client) events(ctx context.Context, uid types.UID) ([]runtime.Event, error) {
-	return get[[]runtime.Event](ctx, c, control.EventsPath+url.PathEscape(string(uid)), "events")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func (c *call) eventList(ctx context.Context) error {
 	seen := map[string]bool{}
 	all := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
 	print := func() error {
-		found, err := c.client.allEvents(ctx)
+		found, err := c.client.events(ctx)
 		if err != nil {
 			return err
 		}
@@ -135,9 +136,13 @@ func typeColor(kind string) string {
 	return ""
 }
 
-// allEvents returns the latest events of all pods, the oldest first.
-func (c *client) allEvents(ctx context.Context) ([]runtime.Event, error) {
-	return get[[]runtime.Event](ctx, c, control.EventsPath, "events")
+// events returns the latest events of all pods, the oldest first; those of some pods, if there are uids.
+func (c *client) events(ctx context.Context, uids ...types.UID) ([]runtime.Event, error) {
+	query := url.Values{}
+	for _, uid := range uids {
+		query.Add("uid", string(uid))
+	}
+	return get[[]runtime.Event](ctx, c, control.EventsPath, query, "events")
 }
 
 // inspectCommand is the command inspect.

@@ -32,7 +32,7 @@ func nodesCommand(e Env) *cobra.Command {
 
 // node returns the node of the agent.
 func (c *client) node(ctx context.Context) (v1.Node, error) {
-	return get[v1.Node](ctx, c, control.NodePath, "nodes")
+	return get[v1.Node](ctx, c, control.NodePath, nil, "nodes")
 }
 
 // nodes prints the table of kubectl get nodes.

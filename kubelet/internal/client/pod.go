@@ -29,7 +29,7 @@ import (
 func (c *call) problems(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, completeWithin) // the disk may be slow
 	defer cancel()
-	all, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, "manifests that cannot be used")
+	all, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, nil, "manifests that cannot be used")
 	if err != nil || len(all) == 0 { // the agent may be older
 		return
 	}

@@ -180,7 +180,7 @@ func (c *call) delete(ctx context.Context) error {
 
 // manifestOf returns the manifest of a pod.
 func (c *call) manifestOf(ctx context.Context, pod *v1.Pod) (validated, error) {
-	st, err := get[control.Status](ctx, c.client, control.StatusPath, "states")
+	st, err := get[control.Status](ctx, c.client, control.StatusPath, nil, "states")
 	if err != nil {
 		return validated{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,7 +165,7 @@ func TestScreensOfLists(t *testing.T) {
 	node.Name, node.Labels = "n1", map[string]string{"zone": "a\x1b"}
 	root := answering(t, map[string]any{
 		control.NodePath:   node,
-		control.EventsPath: events, control.EventsPath + "u3": events[1:], control.HistoryPath + "u3": failures,
+		control.EventsPath: events, control.HistoryPath + "u3": failures,
 		control.HistoryPath: control.Histories{NodeName: "N1"}, control.ProblemsPath: broken[:1],
 		control.StatusPath: control.Status{NodeName: "n1", Version: "minikubelet v1", PID: 7, Unhealthy: "no round for\n5m",
 			NotReady: "the network is not ready", Pressure: []v1.NodeConditionType{v1.NodeDiskPressure, v1.NodePIDPressure},
@@ -174,7 +175,7 @@ func TestScreensOfLists(t *testing.T) {
 	})
 	bad := answering(t, map[string]any{
 		"/pods": v1.PodList{Items: []v1.Pod{*web}}, control.ProblemsPath: broken, control.HistoryPath: control.Histories{NodeName: "N1"}, control.GonePath: []recent.Gone{},
-		control.EventsPath + "u1": events[:1], control.HistoryPath + "u1": past,
+		control.EventsPath: events[:1], control.HistoryPath + "u1": past,
 	})
 	none := answering(t, map[string]any{"/pods": v1.PodList{}, "/stats/summary": statsv1alpha1.Summary{},
 		control.ImagesPath: gc.ImagePreview{}, control.ProblemsPath: []control.Problem{},
@@ -224,6 +225,11 @@ func answering(t *testing.T, answers map[string]any) (root string) {
 		switch answer := answers[req.URL.Path].(type) {
 		case nil:
 			http.NotFound(w, req)
+		case []runtime.Event:
+			uids := req.URL.Query()["uid"]
+			_ = json.NewEncoder(w).Encode(slices.DeleteFunc(slices.Clone(answer), func(e runtime.Event) bool {
+				return len(uids) > 0 && !slices.Contains(uids, string(e.Pod.UID))
+			}))
 		case []history.Entry: // one after the other
 			for _, e := range answer {
 				_ = json.NewEncoder(w).Encode(e)

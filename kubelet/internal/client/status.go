@@ -113,7 +113,7 @@ func (c *call) status(ctx context.Context) error {
 
 // agentState returns the state of the agent with all that is wrong.
 func (c *call) agentState(ctx context.Context) (s agentState, err error) {
-	st, err := get[control.Status](ctx, c.client, control.StatusPath, "states")
+	st, err := get[control.Status](ctx, c.client, control.StatusPath, nil, "states")
 	if err != nil {
 		return s, err
 	}
@@ -121,7 +121,7 @@ func (c *call) agentState(ctx context.Context) (s agentState, err error) {
 	if err != nil {
 		return s, err
 	}
-	problems, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, "manifests that cannot be used")
+	problems, err := get[[]control.Problem](ctx, c.client, control.ProblemsPath, nil, "manifests that cannot be used")
 	if err != nil {
 		return s, err
 	}
@@ -153,14 +153,21 @@ func (c *call) agentState(ctx context.Context) (s agentState, err error) {
 	return s, nil
 }
 
+// mostExplained is the number of pods whose events are read for why they are not ready.
+const mostExplained = 50
+
 // waiting returns why the pods are not ready that are not.
 func (c *call) waiting(ctx context.Context, pods []*v1.Pod) (out []waitingPod) {
 	pods = slices.DeleteFunc(slices.Clone(pods), isFine)
 	if len(pods) == 0 {
 		return nil
 	}
+	var uids []types.UID
+	for _, pod := range pods[:min(len(pods), mostExplained)] {
+		uids = append(uids, pod.UID)
+	}
 	of := map[types.UID][]runtime.Event{}
-	all, _ := c.client.allEvents(ctx) // without them less is known
+	all, _ := c.client.events(ctx, uids...) // without them less is known
 	for _, e := range all {
 		of[e.Pod.UID] = append(of[e.Pod.UID], e)
 	}

@@ -170,7 +170,7 @@ func (c *call) holdings(list items[control.Holding]) error {
 // usage returns the usage when its rates are known, or the last one after some time.
 func (c *call) usage(ctx context.Context, ofNode bool) (*statsv1alpha1.Summary, error) {
 	for end, first := time.Now().Add(ratesWithin), true; ; first = false {
-		s, err := get[statsv1alpha1.Summary](ctx, c.client, "/stats/summary", "usage")
+		s, err := get[statsv1alpha1.Summary](ctx, c.client, "/stats/summary", nil, "usage")
 		if err != nil || hasRates(&s, ofNode) || time.Now().After(end) {
 			return &s, err
 		}
