@@ -30,7 +30,7 @@ import (
 
 // embedder is a program that runs kubelets on runtimes in memory.
 type embedder struct {
-	*testing.T
+	testing.TB
 	root string
 	rt   *fake.Runtime
 	pods chan []*v1.Pod
@@ -38,11 +38,11 @@ type embedder struct {
 }
 
 // newEmbedder returns a program whose kubelet has no settings of the machine.
-func newEmbedder(t *testing.T) *embedder {
+func newEmbedder(t testing.TB) *embedder {
 	t.Helper()
 	root, err := os.MkdirTemp("", "mk") // short, for the sockets in it
 	require.NoError(t, err)
-	e := &embedder{T: t, root: root, rt: fake.New(fake.Options{Events: fake.Containerd()}),
+	e := &embedder{TB: t, root: root, rt: fake.New(fake.Options{Events: fake.Containerd()}),
 		pods: make(chan []*v1.Pod, 1)}
 	t.Cleanup(func() {
 		require.NoError(t, e.rt.Close())

@@ -230,6 +230,7 @@ func TestKubeadmSwap(t *testing.T) {
 	// The kubelet ends the API server, and this agent starts it.
 	manifest, away := n.Own("/etc/kubernetes/manifests/kube-apiserver.yaml"),
 		n.Own("/etc/kubernetes/kube-apiserver.yaml")
+	use.takesServerAway()
 	require.NoError(t, os.Rename(manifest, away))
 	Eventually(t, time.Minute, "end of the API server", func() error {
 		if controlPlaneContainers(t, n)["kube-apiserver"] != nil {
@@ -242,6 +243,15 @@ func TestKubeadmSwap(t *testing.T) {
 		require.NoError(t, os.Rename(away, manifest))
 		Eventually(t, time.Minute, "API server ready", func() error {
 			return n.Plane.Client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+		})
+		back := time.Now()
+		Eventually(t, 15*time.Second, "renewal of the lease, whose period is 10 s", func() error {
+			leases := n.Plane.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+			lease, err := leases.Get(t.Context(), "node", metav1.GetOptions{})
+			if err == nil && back.Sub(lease.Spec.RenewTime.Time) > 10*time.Second {
+				err = fmt.Errorf("it was renewed at %v", lease.Spec.RenewTime)
+			}
+			return err
 		})
 	})
 	use.stop(t)
