@@ -60,11 +60,17 @@ func (n *node) StopContainers(_ context.Context, uid types.UID, names []string, 
 	n.stopped = append([]string{string(uid)}, names...)
 	return nil
 }
-func (n *node) Gone() []recent.Gone                  { return n.gone }
-func (n *node) Events(uid types.UID) []runtime.Event { return n.events[uid] }
-func (n *node) AllEvents() []runtime.Event           { return append(n.events["u1"], n.events["later"]...) }
-func (n *node) History() history.Store               { return &n.past }
-func (n *node) Ending(context.Context) []string      { return n.ending() }
+func (n *node) Gone() []recent.Gone { return n.gone }
+func (n *node) Events(uid types.UID) (events []runtime.Event) {
+	for _, e := range n.events[uid] {
+		e.Pod.UID = uid
+		events = append(events, e)
+	}
+	return events
+}
+func (n *node) AllEvents() []runtime.Event      { return append(n.events["u1"], n.events["later"]...) }
+func (n *node) History() history.Store          { return &n.past }
+func (n *node) Ending(context.Context) []string { return n.ending() }
 
 func (n *node) Images(context.Context, gc.ImageGoal) (gc.ImagePreview, error) {
 	if n.images == nil {

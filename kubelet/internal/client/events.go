@@ -142,7 +142,11 @@ func (c *client) events(ctx context.Context, uids ...types.UID) ([]runtime.Event
 	for _, uid := range uids {
 		query.Add("uid", string(uid))
 	}
-	return get[[]runtime.Event](ctx, c, control.EventsPath, query, "events")
+	events, err := get[[]runtime.Event](ctx, c, control.EventsPath, query, "events")
+	if len(uids) > 0 { // an agent of an earlier version answers with all
+		events = slices.DeleteFunc(events, func(e runtime.Event) bool { return !slices.Contains(uids, e.Pod.UID) })
+	}
+	return events, err
 }
 
 // inspectCommand is the command inspect.

@@ -101,10 +101,14 @@ func (c *call) images(ctx context.Context) error {
 func imageItem(image *gc.Image, value Image, now time.Time) item {
 	name, keptBy := terminal.Escape(image.Name()), terminal.Escape(cmp.Or(value.KeptBy, "-"))
 	usedBy := terminal.Escape(cmp.Or(strings.Join(value.UsedBy, ", "), "-"))
+	keeper := keptBy
+	if len(image.UsedBy) > 0 { // the first of them may be another one each time
+		keeper = "used"
+	}
 	cells := []string{name, sizeOf(image), duration.HumanDuration(now.Sub(image.FirstSeen)), lastUse(image, now),
 		keptBy, usedBy, terminal.Escape(image.ID)}
 	return item{key: image.ID, name: name, value: value, cells: cells,
-		is:   strings.Join([]string{name, keptBy, usedBy}, "\n"),
+		is:   strings.Join([]string{name, keeper, usedBy}, "\n"),
 		gone: func() []string { return slices.Concat(cells[:4], []string{"gone"}, cells[5:]) }}
 }
 

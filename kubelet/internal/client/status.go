@@ -153,8 +153,8 @@ func (c *call) agentState(ctx context.Context) (s agentState, err error) {
 	return s, nil
 }
 
-// mostExplained is the number of pods whose events are read for why they are not ready.
-const mostExplained = 50
+// mostInQuery is the number of pods whose events are requested by their UIDs, and not with those of all pods.
+const mostInQuery = 50
 
 // waiting returns why the pods are not ready that are not.
 func (c *call) waiting(ctx context.Context, pods []*v1.Pod) (out []waitingPod) {
@@ -163,8 +163,11 @@ func (c *call) waiting(ctx context.Context, pods []*v1.Pod) (out []waitingPod) {
 		return nil
 	}
 	var uids []types.UID
-	for _, pod := range pods[:min(len(pods), mostExplained)] {
+	for _, pod := range pods {
 		uids = append(uids, pod.UID)
+	}
+	if len(uids) > mostInQuery {
+		uids = nil
 	}
 	of := map[types.UID][]runtime.Event{}
 	all, _ := c.client.events(ctx, uids...) // without them less is known

@@ -6,10 +6,14 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/ui/xterm"
+	"github.com/kubeletkit/kubeletkit/runtime/podspec"
 )
 
 // execProtocol is the subprotocol of sessions, between the browser and the agent.
@@ -31,8 +35,13 @@ func (h *handler) allowExec(audit io.Writer) {
 			return err
 		}
 		container, command := req.PathValue("container"), req.URL.Query()["command"]
+		if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") || len(command) == 0 || command[0] == "" ||
+			!runs(pod, container) {
+			http.Error(w, "want a WebSocket, a command, and a container that runs", http.StatusBadRequest)
+			return nil
+		}
 		_, _ = fmt.Fprintf(audit, "%s exec of %q in container %q of pod %s/%s by the page, user %s from %s\n",
-			h.now().Format(time.RFC3339), command, container, pod.Namespace, pod.Name, peerOf(req.RemoteAddr),
+			h.now().Format(time.RFC3339), command, container, pod.Namespace, pod.Name, peerOf(req),
 			req.RemoteAddr)
 		query := url.Values{"command": command, "input": {"1"}, "output": {"1"}, "tty": {"1"}}
 		target := &url.URL{Scheme: "http", Host: "agent", Path: client.PathOf("exec", pod, container),
@@ -44,9 +53,27 @@ func (h *handler) allowExec(audit io.Writer) {
 				r.Out.Header.Del("Authorization")
 				r.Out.Header.Set("Sec-WebSocket-Protocol", execProtocol)
 			},
+			ModifyResponse: func(resp *http.Response) error { // a browser does not show it
+				if resp.StatusCode != http.StatusSwitchingProtocols {
+					text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+					_, _ = fmt.Fprintf(audit, "%s the exec has not begun: %q\n", h.now().Format(time.RFC3339), text)
+					resp.Body = http.NoBody
+				}
+				return nil
+			},
 			ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, failure error) { err = failure },
 		}
 		session.ServeHTTP(w, req)
 		return err
 	})
+}
+
+// runs reports whether a container of the pod runs.
+func runs(pod *v1.Pod, container string) bool {
+	for s := range podspec.Statuses(&pod.Status) {
+		if s.Name == container {
+			return s.State.Running != nil
+		}
+	}
+	return false
 }

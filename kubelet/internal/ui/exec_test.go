@@ -32,6 +32,8 @@ func TestExec(t *testing.T) {
 			local(r)
 			r.Header.Del("Authorization")
 			r.Header.Set("Sec-WebSocket-Protocol", text)
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "websocket")
 		}
 	}
 	offer := func(token string) string {
@@ -42,11 +44,16 @@ func TestExec(t *testing.T) {
 		code   int
 	}{
 		exec + "&1": {protocols(execProtocol), 401}, exec + "&2": {protocols(offer("THETOKEM")), 401},
-		exec + "&3":                {protocols(offer("")), 401},
-		exec + "&4":                {protocols(tokenProtocol + "?"), 401},
-		exec + "&5":                {func(r *http.Request) { protocols(offer(token))(r); r.Host = "evil.example" }, 403},
-		exec:                       {post, 405},
-		"/api/pods/u2/exec/a?gone": {local, 404}, "/api/pods/u3/exec/a?none": {local, 404},
+		exec + "&3":                           {protocols(offer("")), 401},
+		exec + "&4":                           {protocols(tokenProtocol + "?"), 401},
+		exec + "&5":                           {func(r *http.Request) { protocols(offer(token))(r); r.Host = "evil.example" }, 403},
+		exec:                                  {post, 405},
+		exec + "&6":                           {local, 400},
+		"/api/pods/u1/exec/a":                 {protocols(offer(token)), 400},
+		"/api/pods/u1/exec/a?command=":        {protocols(offer(token)), 400},
+		"/api/pods/u1/exec/b?command=sh":      {protocols(offer(token)), 400},
+		"/api/pods/u1/exec/nobody?command=sh": {protocols(offer(token)), 400},
+		"/api/pods/u2/exec/a?gone":            {local, 404}, "/api/pods/u3/exec/a?none": {local, 404},
 	} {
 		assert.Equal(t, tt.code, ask(t, h, path, tt.change).Code, path)
 	}
@@ -59,7 +66,6 @@ func TestExec(t *testing.T) {
 	assert.Equal(t, 200, ask(t, h, "/xterm/xterm.mjs", nil).Code)
 	answer := ask(t, h, exec, protocols(offer(token)))
 	assert.Equal(t, 400, answer.Code)
-	assert.Equal(t, "want WebSocket\n", answer.Body.String())
 	assert.Equal(t, `2026-01-02T12:00:00Z exec of ["sh" "-l"] in container "a" of pod default/web-n1 by the page, user unknown `+
-		"from 127.0.0.1:0\n", audit.String())
+		"from 127.0.0.1:0\n"+`2026-01-02T12:00:00Z the exec has not begun: "want WebSocket\n"`+"\n", audit.String())
 }

@@ -1,9 +1,11 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -32,7 +34,7 @@ func (h *handler) allowRestart(audit io.Writer) {
 		if err != nil {
 			return err
 		}
-		by := "the page, user " + peerOf(req.RemoteAddr)
+		by := "the page, user " + peerOf(req)
 		_, _ = fmt.Fprintf(audit, "%s restart of %q in pod %s/%s by %s from %s\n", h.now().Format(time.RFC3339), names,
 			pod.Namespace, pod.Name, by, req.RemoteAddr)
 		query := url.Values{"container": names, "by": {by}}
@@ -46,35 +48,47 @@ func (h *handler) allowRestart(audit io.Writer) {
 	})
 }
 
-// peerOf returns the user of this machine whose process has the other end of a connection; with a forwarded port that
-// is the one of the SSH session.
-func peerOf(remote string) string {
-	addr, err := netip.ParseAddrPort(remote)
-	if table, readErr := os.ReadFile("/proc/net/tcp"); err == nil && readErr == nil {
-		if uid, ok := ownerOf(string(table), addr); ok {
-			return client.UserName(uid)
-		}
+// peerOf returns the user of this machine whose process has the other end of the connection of a request; with a
+// forwarded port that is the one of the SSH session.
+func peerOf(req *http.Request) string {
+	peer, err := netip.ParseAddrPort(req.RemoteAddr)
+	own, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if err != nil || !ok {
+		return "unknown"
+	}
+	here, err := netip.ParseAddrPort(own.String())
+	table, readErr := os.ReadFile("/proc/net/tcp")
+	if err := cmp.Or(err, readErr); err != nil {
+		return "unknown"
+	}
+	if uid, ok := ownerOf(string(table), peer, here); ok {
+		return client.UserName(uid)
 	}
 	return "unknown"
 }
 
-// ownerOf returns the user of the socket with the local address in the table of /proc/net/tcp, whose addresses are
-// words of the machine's byte order; those of loopback addresses of IPv4 are searched.
-func ownerOf(table string, addr netip.AddrPort) (uid int, ok bool) {
-	ip := addr.Addr().Unmap()
-	if !ip.Is4() {
-		return 0, false
-	}
-	b := ip.As4()
-	port := fmt.Sprintf(":%04X", addr.Port())
+// ownerOf returns the user of the socket that is connected from one address to another, in the table of /proc/net/tcp.
+func ownerOf(table string, from, to netip.AddrPort) (uid int, ok bool) {
+	const established = "01"
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
-		if len(f) < 8 || f[1] != fmt.Sprintf("%02X%02X%02X%02X", b[3], b[2], b[1], b[0])+port &&
-			f[1] != fmt.Sprintf("%02X%02X%02X%02X", b[0], b[1], b[2], b[3])+port {
+		if len(f) < 8 || f[3] != established || !isAddress(f[1], from) || !isAddress(f[2], to) {
 			continue
 		}
 		uid, err := strconv.Atoi(f[7])
 		return uid, err == nil
 	}
 	return 0, false
+}
+
+// isAddress reports whether a text of /proc/net/tcp is the address, whose words are in the machine's byte order there.
+func isAddress(text string, addr netip.AddrPort) bool {
+	ip := addr.Addr().Unmap()
+	if !ip.Is4() {
+		return false
+	}
+	b := ip.As4()
+	port := fmt.Sprintf(":%04X", addr.Port())
+	return text == fmt.Sprintf("%02X%02X%02X%02X", b[3], b[2], b[1], b[0])+port ||
+		text == fmt.Sprintf("%02X%02X%02X%02X", b[0], b[1], b[2], b[3])+port
 }

@@ -53,16 +53,20 @@ func TestRestart(t *testing.T) {
 func TestOwnerOfSocket(t *testing.T) {
 	const table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
 		"   0: 0100007F:1F98 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12\n" +
-		"   1: 0100007F:9C40 0100007F:1F98 01 00000000:00000000 00:00000000 00000000  1001        0 13\n"
-	uid, ok := ownerOf(table, netip.MustParseAddrPort("127.0.0.1:40000"))
+		"   1: 0100007F:9C40 0100007F:1F99 01 00000000:00000000 00:00000000 00000000  1003        0 13\n" +
+		"   2: 0100007F:9C40 0100007F:1F98 06 00000000:00000000 00:00000000 00000000     0        0 0\n" +
+		"   3: 0100007F:9C40 0100007F:1F98 01 00000000:00000000 00:00000000 00000000  1001        0 14\n" +
+		"   4: 0100007F:9C41 0100007F:1F98 01 00000000:00000000 00:00000000 00000000  1002        0 15\n"
+	here := netip.MustParseAddrPort("127.0.0.1:8088")
+	uid, ok := ownerOf(table, netip.MustParseAddrPort("127.0.0.1:40000"), here)
 	assert.True(t, ok)
-	assert.Equal(t, 1001, uid)
-	uid, ok = ownerOf(table, netip.MustParseAddrPort("[::ffff:127.0.0.1]:8088"))
+	assert.Equal(t, 1001, uid, "not that of the connection to another server, nor of one that has ended")
+	uid, ok = ownerOf(table, netip.MustParseAddrPort("[::ffff:127.0.0.1]:40001"), here)
 	assert.True(t, ok)
-	assert.Equal(t, 1000, uid)
-	for _, other := range []string{"127.0.0.1:1", "[::1]:40000", "127.0.0.2:40000"} {
-		_, ok = ownerOf(table, netip.MustParseAddrPort(other))
+	assert.Equal(t, 1002, uid)
+	for _, other := range []string{"127.0.0.1:1", "[::1]:40000", "127.0.0.2:40000", "127.0.0.1:8088"} {
+		_, ok = ownerOf(table, netip.MustParseAddrPort(other), here)
 		assert.False(t, ok, other)
 	}
-	assert.Equal(t, "unknown", peerOf("@"))
+	assert.Equal(t, "unknown", peerOf(&http.Request{RemoteAddr: "@"}))
 }

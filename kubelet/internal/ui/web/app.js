@@ -140,7 +140,7 @@ function restart(uid, container, signal) {
 
 // exec executes a command in a container, in a terminal.
 function exec(uid, container, signal) {
-  const effect = 'It has the rights of the container. The command that serves this page prints who has run it.';
+  const effect = 'Its words are separated by spaces; quotes mean nothing. It has the rights of the container. The command minikubelet ui prints who has run it.';
   confirm(`Run a command in container ${container} of pod ${$('name').textContent}?`, effect, 'Run', 'sh', async () => {
     try {
       await openSession(uid, container, $('command').value.trim().split(/\s+/), signal);

@@ -48,19 +48,26 @@ export function endSession() {
 // openSession executes a command in a container until it ends, or the session is ended.
 export async function openSession(uid, container, command, signal) {
   endSession();
+  const open = new AbortController();
+  current = () => open.abort();
+  setText($('sessiontitle'), `${command.join(' ')} in ${container}`);
+  setText($('sessionstate'), 'Connecting');
+  setText($('end'), 'End');
+  $('session').hidden = false;
+  $('end').addEventListener('click', () => {
+    endSession();
+    document.querySelector(`[data-exec="${CSS.escape(container)}"]`)?.focus();
+  }, { signal: open.signal });
   const [{ Terminal }, { FitAddon }] = await Promise.all([import('./xterm/xterm.mjs'), import('./xterm/addon-fit.mjs')]);
   if (!document.querySelector('link[href="xterm/xterm.css"]')) {
     await new Promise(done => document.head.append(Object.assign(el('link', { rel: 'stylesheet', href: 'xterm/xterm.css' }), { onload: done, onerror: done })));
   }
-  if (signal.aborted) return;
+  if (signal.aborted || open.signal.aborted) return;
   document.createElement = createStyled;
   const box = $('terminal'), colors = getComputedStyle(document.body), dark = matchMedia('(prefers-color-scheme: dark)');
   const theme = () => ({ background: getComputedStyle(box).backgroundColor, foreground: colors.color, cursor: colors.color, selectionBackground: colors.getPropertyValue('--waits-soft') });
   const term = new Terminal({ fontFamily: colors.getPropertyValue('--mono'), fontSize: 13, theme: theme(), minimumContrastRatio: 4.5 });
-  const fit = new FitAddon(), open = new AbortController();
-  setText($('sessiontitle'), `${command.join(' ')} in ${container}`);
-  setText($('sessionstate'), 'Connecting');
-  $('session').hidden = false;
+  const fit = new FitAddon();
   term.loadAddon(fit);
   term.open(box);
 
@@ -74,8 +81,9 @@ export async function openSession(uid, container, command, signal) {
     if (socket.readyState === WebSocket.OPEN) socket.send(new Uint8Array([channel, ...bytes]));
   };
   const sendText = (channel, text) => send(channel, new TextEncoder().encode(text));
-  let end = '';
+  let end = '', began = false;
   socket.onopen = () => {
+    began = true;
     setText($('sessionstate'), 'Connected');
     fit.fit();
     sendText(resize, JSON.stringify({ Width: term.cols, Height: term.rows }));
@@ -88,7 +96,7 @@ export async function openSession(uid, container, command, signal) {
   };
   socket.onclose = e => {
     if (open.signal.aborted) return;
-    setText($('sessionstate'), end || (e.wasClean ? 'Ended' : 'The agent has ended the session, or has not begun it.'));
+    setText($('sessionstate'), end || (e.wasClean ? 'Ended' : began ? 'The connection has ended.' : 'Not begun; the command minikubelet ui says why.'));
     term.options.disableStdin = true;
     setText($('end'), 'Close');
     if (box.contains(document.activeElement)) $('end').focus();
@@ -105,15 +113,9 @@ export async function openSession(uid, container, command, signal) {
   dark.addEventListener('change', () => { term.options.theme = theme(); }, { signal: open.signal });
   const sizes = new ResizeObserver(() => fit.fit());
   sizes.observe(box);
-  setText($('end'), 'End');
-  $('end').addEventListener('click', () => {
-    endSession();
-    document.querySelector(`[data-exec="${CSS.escape(container)}"]`)?.focus();
-  }, { signal: open.signal });
-  current = () => {
-    open.abort();
+  open.signal.addEventListener('abort', () => {
     sizes.disconnect();
     socket.close();
     term.dispose();
-  };
+  });
 }
