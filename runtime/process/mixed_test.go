@@ -119,19 +119,20 @@ func (m *mixed) settle(t testing.TB) {
 // end asserts that there is no more than at the beginning.
 func (m *mixed) end(t testing.TB) {
 	m.settle(t)
-	gone := func() bool { memory(); return goruntime.NumGoroutine() <= m.goroutines && files(t) <= m.files }
-	for began := time.Now(); !gone(); time.Sleep(3 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			var stacks bytes.Buffer
-			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-			links, _ := exec.Command("ls", "-l", fmt.Sprintf("/proc/%d/fd", os.Getpid())).Output()
-			require.Fail(t, "something stays", "goroutines %d, then %d; descriptors %d, then %d\n%s\n%s", m.goroutines,
-				goruntime.NumGoroutine(), m.files, files(t), links, &stacks)
-		}
-	}
+	eventually(t, func() bool { memory(); return goruntime.NumGoroutine() <= m.goroutines && files(t) <= m.files },
+		"something stays, %v", m)
 	eventually(t, func() bool { return memory()-m.heap < 2<<20 }, "memory stays")
 	t.Logf("goroutines %d, then %d; descriptors %d, then %d; heap %d KiB, then %d KiB", m.goroutines,
 		goruntime.NumGoroutine(), m.files, files(t), m.heap>>10, memory()>>10)
+}
+
+// String returns what there is more than at the beginning.
+func (m *mixed) String() string {
+	var stacks bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+	links, _ := exec.Command("ls", "-l", fmt.Sprintf("/proc/%d/fd", os.Getpid())).Output()
+	return fmt.Sprintf("goroutines %d, then %d; descriptors %d, then:\n%s\n%s", m.goroutines, goruntime.NumGoroutine(),
+		m.files, links, &stacks)
 }
 
 func memory() int64 {

@@ -230,7 +230,7 @@ func TestKubeadmSwap(t *testing.T) {
 	// The kubelet ends the API server, and this agent starts it.
 	manifest, away := n.Own("/etc/kubernetes/manifests/kube-apiserver.yaml"),
 		n.Own("/etc/kubernetes/kube-apiserver.yaml")
-	use.takesServerAway()
+	use.serverEnds()
 	require.NoError(t, os.Rename(manifest, away))
 	Eventually(t, time.Minute, "end of the API server", func() error {
 		if controlPlaneContainers(t, n)["kube-apiserver"] != nil {

@@ -36,8 +36,8 @@ type use struct {
 	// young is when the containers have started at the earliest that are new ones for the kubelet that runs. It is
 	// zero while this agent runs.
 	young time.Time
-	// away is when the test has taken the API server away; nobody can renew a lease then.
-	away time.Time
+	// serverEnd is when the test has ended the API server; until it runs again, nobody can renew a lease.
+	serverEnd time.Time
 
 	counts  map[string]int
 	slowest map[string]time.Duration
@@ -78,11 +78,11 @@ func (u *use) swapped(kubelet bool) {
 	}
 }
 
-// takesServerAway says that the API server is about to end.
-func (u *use) takesServerAway() {
+// serverEnds notes that the API server is about to end.
+func (u *use) serverEnds() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.away = time.Now()
+	u.serverEnd = time.Now()
 }
 
 // isYoung reports whether a container of the pod is a new one for the kubelet, see swapped.
@@ -250,9 +250,9 @@ func (u *use) compareLeases(before, after *coordinationv1.Lease) {
 		return
 	}
 	u.mu.Lock()
-	away := u.away.After(before.Spec.RenewTime.Time) && u.away.Before(after.Spec.RenewTime.Time)
+	between := u.serverEnd.After(before.Spec.RenewTime.Time) && u.serverEnd.Before(after.Spec.RenewTime.Time)
 	u.mu.Unlock()
-	if took := after.Spec.RenewTime.Sub(before.Spec.RenewTime.Time); took > gracePeriod && !away {
+	if took := after.Spec.RenewTime.Sub(before.Spec.RenewTime.Time); took > gracePeriod && !between {
 		u.fail("lease %s: not renewed for %v", after.Name, took)
 	}
 }

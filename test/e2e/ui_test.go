@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	. "github.com/kubeletkit/kubeletkit/test/e2e/harness"
 )
@@ -103,6 +104,33 @@ func openBrowser(t *testing.T, address string) *browser {
 	}))
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(address)))
 	return b
+}
+
+// openPod opens the page of the only pod of a node, which has containers.
+func openPod(t *testing.T, address string, uid types.UID, containers int) *browser {
+	t.Helper()
+	b := openBrowser(t, address)
+	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
+	eval[chromedp.Void](t, b, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
+	b.await(t, "the pod", fmt.Sprintf("document.querySelectorAll('#containers li').length === %d", containers))
+	return b
+}
+
+// press presses keys. A key has its text, and no event of its own for that, which would come even if the page has taken
+// the key.
+func (b *browser) press(t *testing.T, keys string, modifiers ...chromedp.Modifier) {
+	t.Helper()
+	for _, r := range keys {
+		events := kb.Encode(r)
+		if len(events) == 3 {
+			events[0].Text, events[0].UnmodifiedText = events[1].Text, events[1].UnmodifiedText
+		}
+		for _, e := range []*input.DispatchKeyEventParams{events[0], events[len(events)-1]} {
+			chromedp.KeyModifiers(modifiers...)(e)
+			_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent, *e)
+			require.NoError(t, err)
+		}
+	}
 }
 
 // eval returns the value of a script.
@@ -297,34 +325,25 @@ func TestUIRestart(t *testing.T) {
 	pod := MakePod("web", Grace(1), Main(Sh("server", "exec sleep 2147483647"), Sh("other", "exec sleep 2147483647")))
 	a.Put(t, pod)
 	uid := a.Await(t, pod, within, Running, Ready(true)).UID
-	readOnly := openBrowser(t, startUI(t, a.Root))
-	readOnly.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
-	eval[chromedp.Void](t, readOnly, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
-	readOnly.await(t, "the pod", "document.querySelectorAll('#containers li').length === 2")
+	readOnly := openPod(t, startUI(t, a.Root), uid, 2)
 	assert.Zero(t, eval[int](t, readOnly, "[...document.querySelectorAll('button')].filter(b => "+
 		"b.innerText === 'Restart').filter(b => b.checkVisibility()).length"), "it is not allowed")
 
-	b := openBrowser(t, startUI(t, a.Root, "--allow-restart"))
-	b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
-	eval[chromedp.Void](t, b, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
+	b := openPod(t, startUI(t, a.Root, "--allow-restart"), uid, 2)
 	const button = "document.querySelector('[data-restart=server]')"
 	b.await(t, "the button", button+"?.checkVisibility() === true")
 	eval[chromedp.Void](t, b, button+".focus()")
-	press := func(key string) {
-		t.Helper()
-		require.NoError(t, chromedp.Do(b.ctx, chromedp.KeyEvent(key)))
-	}
-	press("\r")
+	b.press(t, "\r")
 	b.await(t, "the question", "document.querySelector('#confirm').open && document.activeElement.innerText === 'Cancel'")
 	assert.Contains(t, eval[string](t, b, "document.querySelector('#confirm').innerText"),
 		"Restart container server of pod web-")
 	b.accessible(t, "the question")
-	press("\x1b")
+	b.press(t, "\x1b")
 	b.await(t, "the page without the question", "!document.querySelector('#confirm').open")
 	assert.True(t, eval[bool](t, b, "document.activeElement === "+button+" && !document.querySelector('#pod').hidden"))
-	press("\r")
-	press("\t")
-	press("\r")
+	b.press(t, "\r")
+	b.press(t, "\t")
+	b.press(t, "\r")
 	b.await(t, "the end", "document.querySelector('#action').innerText.startsWith('Stopped server;')")
 	b.await(t, "the restart", "document.querySelector('#containers li').innerText.includes('1 restart')")
 	b.await(t, "who", "document.querySelector('#entries').innerText.includes('a client has requested a restart by the page, user root (UID 0)')")
@@ -343,46 +362,25 @@ func TestUIExec(t *testing.T) {
 	pod := MakePod("web", Grace(1), Main(Sh("server", "exec sleep 2147483647")))
 	a.Put(t, pod)
 	uid := a.Await(t, pod, within, Running, Ready(true)).UID
-	open := func(flag string) *browser {
-		b := openBrowser(t, startUI(t, a.Root, flag))
-		b.await(t, "the list", "document.querySelectorAll('#pods tr').length === 1")
-		eval[chromedp.Void](t, b, fmt.Sprintf("location.hash = '#/pods/%s'", uid))
-		b.await(t, "the pod", "document.querySelectorAll('#containers li').length === 1")
-		return b
-	}
+	open := func(flag string) *browser { return openPod(t, startUI(t, a.Root, flag), uid, 1) }
 	const button = "document.querySelector('[data-exec=server]')"
 	assert.False(t, eval[bool](t, open("--allow-restart"), button+".checkVisibility()"), "it is not allowed")
 
 	b := open("--allow-exec")
 	eval[chromedp.Void](t, b, "window.violations = []; document.addEventListener('securitypolicyviolation', "+
 		"e => violations.push(`${e.violatedDirective} by ${e.sourceFile}:${e.lineNumber}`))")
-	// A key has its text, and no event of its own for that, which would come even if the page has taken the key.
-	press := func(keys string, modifiers ...chromedp.Modifier) {
-		t.Helper()
-		for _, r := range keys {
-			events := kb.Encode(r)
-			if len(events) == 3 {
-				events[0].Text, events[0].UnmodifiedText = events[1].Text, events[1].UnmodifiedText
-			}
-			for _, e := range []*input.DispatchKeyEventParams{events[0], events[len(events)-1]} {
-				chromedp.KeyModifiers(modifiers...)(e)
-				_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent, *e)
-				require.NoError(t, err)
-			}
-		}
-	}
 	run := func(command string) {
 		t.Helper()
 		eval[chromedp.Void](t, b, button+".focus()")
-		press("\r")
+		b.press(t, "\r")
 		b.await(t, "the question", "document.querySelector('#confirm').open && document.activeElement.id === 'command'")
 		assert.Contains(t, eval[string](t, b, "document.querySelector('#confirm').innerText"),
 			"Run a command in container server of pod web-")
 		if command != "" {
 			eval[chromedp.Void](t, b, "document.querySelector('#command').select()")
-			press(command)
+			b.press(t, command)
 		}
-		press("\r")
+		b.press(t, "\r")
 	}
 	state := func(text string) {
 		t.Helper()
@@ -395,26 +393,26 @@ func TestUIExec(t *testing.T) {
 	run("")
 	state("Connected")
 	screen("#") // the prompt
-	press("echo $((6*7)) $(stty size)\r")
+	b.press(t, "echo $((6*7)) $(stty size)\r")
 	b.await(t, "the size", `/42 [1-9]\d+ [1-9]\d+\s/.test(document.querySelector('#terminal .xterm-rows').innerText)`)
-	press(`printf '\033[38;2;250;1;250mcolored\033[0m\n'` + "\r")
+	b.press(t, `printf '\033[38;2;250;1;250mcolored\033[0m\n'`+"\r")
 	b.await(t, "a color", "[...document.querySelectorAll('#terminal span')].some(s => s.innerText === 'colored' && "+
 		"s.style.color.startsWith('rgb('))")
 	b.accessible(t, "a terminal")
 	if *pictures != "" {
-		press("clear; ls -F --color=always /etc/apt; free -m\r")
+		b.press(t, "clear; ls -F --color=always /etc/apt; free -m\r")
 		screen("Swap:")
 		b.picture(t, "ui-exec", 1040, 760, false)
 	}
-	press("\x1b")
+	b.press(t, "\x1b")
 	assert.False(t, eval[bool](t, b, "document.querySelector('#pod').hidden"), "Escape is for the terminal")
-	press(kb.F6, chromedp.ModifierShift)
+	b.press(t, kb.F6, chromedp.ModifierShift)
 	assert.Equal(t, "end", eval[string](t, b, "document.activeElement.id"))
 	eval[chromedp.Void](t, b, "document.querySelector('#terminal textarea').focus()")
-	press("\rexit 3\r")
+	b.press(t, "\rexit 3\r")
 	state("Ended with exit code 3")
 	assert.Equal(t, "Close", eval[string](t, b, "document.activeElement.innerText"))
-	press("\r")
+	b.press(t, "\r")
 	b.await(t, "the page without the terminal", "document.querySelector('#session').hidden")
 	assert.True(t, eval[bool](t, b, "document.activeElement === "+button))
 

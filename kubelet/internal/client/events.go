@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -60,52 +59,31 @@ func (c *call) eventList(ctx context.Context) error {
 	}
 	p := c.printer([]column{{name: "LAST SEEN"}, {name: "TYPE", spare: true, color: typeColor}, {name: "REASON"},
 		{name: "POD"}, {name: "CONTAINER", wide: true}, {name: "MESSAGE"}})
-	seen := map[string]bool{}
-	all := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
-	print := func() error {
-		found, err := c.client.events(ctx)
+	return watchItems(ctx, c, p, "events", func() (found []item, _ any, _ error) {
+		events, err := c.client.events(ctx)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		for _, e := range found {
+		all := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
+		for _, e := range events {
 			if of != "" && e.Pod.UID != of || of == "" && !c.inNamespace(e.Pod.Namespace) || len(c.types) > 0 &&
 				!slices.Contains(c.types, e.Type) {
 				continue
 			}
-			key := fmt.Sprint(e.Pod.UID, e.FieldPath, e.Reason, e.Message, e.First, e.Count)
-			if seen[key] {
-				continue
-			}
-			seen[key] = c.listFlags.watch
-			all.Items = append(all.Items, eventOf(e))
-			if c.listFlags.watch && c.output.structured() {
-				if err := p.document(eventOf(e)); err != nil {
-					return err
-				}
-			}
-			age := lastSeen(e, c.client.now())
-			pod := qualifiedName(e.Pod.Namespace, e.Pod.Name)
-			if err := p.row(pod, age, terminal.Escape(e.Type), terminal.Escape(e.Reason), pod,
-				terminal.Escape(containerOf(e.FieldPath)),
-				terminal.Escape(terminal.OneLine(e.Message))); err != nil {
-				return err
-			}
+			i := eventItem(e, c.client.now())
+			found, all.Items = append(found, i), append(all.Items, i.value.(v1.Event))
 		}
-		return nil
-	}
-	if err := print(); err != nil {
-		return err
-	}
-	if len(all.Items) == 0 && !c.output.structured() {
-		fmt.Fprintln(c.Err, "No events found.")
-	}
-	if !c.listFlags.watch {
-		return p.end(all)
-	}
-	if err := p.flush(); err != nil {
-		return err
-	}
-	return c.again(ctx, func() error { return errors.Join(print(), p.flush()) })
+		return found, all, nil
+	})
+}
+
+func eventItem(e runtime.Event, now time.Time) item {
+	pod := qualifiedName(e.Pod.Namespace, e.Pod.Name)
+	return item{key: fmt.Sprint(e.Pod.UID, e.FieldPath, e.Reason, e.Message, e.First), name: pod,
+		is: fmt.Sprint(e.Count),
+		cells: []string{lastSeen(e, now), terminal.Escape(e.Type), terminal.Escape(e.Reason), pod,
+			terminal.Escape(containerOf(e.FieldPath)), terminal.Escape(terminal.OneLine(e.Message))},
+		value: eventOf(e)}
 }
 
 // eventOf returns the event as an API server has it, without a name.

@@ -69,8 +69,7 @@ func (c *call) images(ctx context.Context) error {
 		return err
 	}
 	list := c.printer(columns("IMAGE", "SIZE", "AGE", "LAST USED", "KEPT BY", "|", "USED BY", "ID"))
-	first := true
-	return watchItems(ctx, c, list, func() (found []item, _ any, _ error) {
+	return watchItems(ctx, c, list, "images", func() (found []item, _ any, _ error) {
 		p, err := c.client.images(ctx, gc.AllUnusedImages)
 		if err != nil {
 			return nil, nil, err
@@ -90,10 +89,6 @@ func (c *call) images(ctx context.Context) error {
 			values.Items = append(values.Items, value)
 			found = append(found, imageItem(&images[i], value, p.Input.Now))
 		}
-		if len(images) == 0 && first && !c.output.structured() {
-			fmt.Fprintln(c.Err, "No images found.")
-		}
-		first = false
 		return found, values, nil
 	})
 }

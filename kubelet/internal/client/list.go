@@ -74,20 +74,26 @@ type item struct {
 	key, name string
 	cells     []string
 	value     any
-	// is makes another line in a list that is watched, and gone returns the last one of the element.
+	// is makes another line in a list that is watched, and gone returns the last one of the element; there is none if
+	// it is nil.
 	is   string
 	gone func() []string
 }
 
-// watchItems prints a list, and with --watch each element again when it has changed or is gone. list returns the
-// elements, and all of them as one value.
-func watchItems(ctx context.Context, c *call, p *printer, list func() ([]item, any, error)) error {
+// watchItems prints a list of what kind says, and with --watch each element again when it has changed or is gone. list
+// returns the elements, and all of them as one value.
+func watchItems(ctx context.Context, c *call, p *printer, kind string, list func() ([]item, any, error)) error {
 	var shown []item
+	first := true
 	print := func() error {
 		found, all, err := list()
 		if err != nil {
 			return err
 		}
+		if first && len(found) == 0 && !c.output.structured() {
+			fmt.Fprintf(c.Err, "No %s found.\n", kind)
+		}
+		first = false
 		before, now := byKey(shown), byKey(found)
 		for _, i := range found {
 			if was, ok := before[i.key]; ok && was.is == i.is {
@@ -103,7 +109,7 @@ func watchItems(ctx context.Context, c *call, p *printer, list func() ([]item, a
 			}
 		}
 		for _, i := range shown {
-			if _, ok := now[i.key]; ok || c.output == asName {
+			if _, ok := now[i.key]; ok || i.gone == nil || c.output == asName {
 				continue
 			}
 			if err := p.row(i.name, i.gone()...); err != nil {

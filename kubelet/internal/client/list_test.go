@@ -65,18 +65,24 @@ func TestWatchOfImagesAndNode(t *testing.T) {
 	var calls atomic.Int32
 	mux := http.NewServeMux()
 	answer := func(path string, value func(n int32) any) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(value(calls.Add(1))) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(value(calls.Add(1)))
+		})
 	}
 	answer(control.ImagesPath, func(n int32) any {
 		p := gc.ImagePreview{Input: gc.ImageInput{Now: podtest.Noon.Add(time.Duration(n) * time.Second)}}
 		if n < 4 {
-			p.Input.Images = []gc.Image{{Image: runtime.Image{ID: "i1", Tags: []string{"app:1"}, Size: 2048}, FirstSeen: podtest.Noon}}
+			p.Input.Images = []gc.Image{{Image: runtime.Image{ID: "i1", Tags: []string{"app:1"}, Size: 2048},
+				FirstSeen: podtest.Noon}}
 		}
 		return p
 	})
-	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v1.PodList{}) })
+	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(v1.PodList{})
+	})
 	answer(control.NodePath, func(n int32) any {
-		node := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge7", CreationTimestamp: metav1.NewTime(podtest.Noon.Add(-time.Duration(n) * time.Hour))}}
+		node := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge7",
+			CreationTimestamp: metav1.NewTime(podtest.Noon.Add(-time.Duration(n) * time.Hour))}}
 		if n > 3 {
 			node.Spec.Unschedulable = true
 		}

@@ -42,7 +42,7 @@ func (c *call) nodes(ctx context.Context) error {
 	}
 	p := c.printer(columns("NAME", "STATUS", "AGE", "VERSION", "|", "INTERNAL-IP", "OS-IMAGE", "KERNEL-VERSION",
 		"CONTAINER-RUNTIME"))
-	return watchItems(ctx, c, p, func() ([]item, any, error) {
+	return watchItems(ctx, c, p, "nodes", func() ([]item, any, error) {
 		node, err := c.client.node(ctx)
 		node.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 		list := v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, Items: []v1.Node{node}}

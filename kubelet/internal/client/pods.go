@@ -106,15 +106,10 @@ const reasonWaits = "WaitingForPredecessor"
 // pods prints the list of the pods.
 func (c *call) pods(ctx context.Context) error {
 	var list []*v1.Pod
-	p, first := c.printer(podColumns()), true
-	err := watchItems(ctx, c, p, func() (found []item, _ any, err error) {
+	err := watchItems(ctx, c, c.printer(podColumns()), "pods", func() (found []item, _ any, err error) {
 		if list, err = c.listPods(ctx); err != nil {
 			return nil, nil, err
 		}
-		if len(list) == 0 && first && !c.output.structured() {
-			fmt.Fprintln(c.Err, "No pods found.")
-		}
-		first = false
 		all := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
 		for _, pod := range list {
 			found = append(found, c.podItem(pod))

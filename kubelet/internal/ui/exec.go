@@ -1,13 +1,11 @@
 package ui
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -23,14 +21,11 @@ const execProtocol = "v5.channel.k8s.io"
 func (h *handler) allowExec(audit io.Writer) {
 	h.execs = true
 	for name, kind := range map[string]string{"xterm.mjs": javaScript, "addon-fit.mjs": javaScript,
-		"xterm.css": "text/css; charset=utf-8"} {
+		"xterm.css": styleSheet} {
 		h.file("/xterm/"+name, kind, xterm.Files, name)
 	}
 	h.data("GET", "/api/pods/{uid}/exec/{container}", func(w http.ResponseWriter, req *http.Request) error {
-		pod, goneAt, err := h.find(req)
-		if err == nil && goneAt != nil {
-			err = errNoPod
-		}
+		pod, err := h.findHere(req)
 		if err != nil {
 			return err
 		}
@@ -40,9 +35,8 @@ func (h *handler) allowExec(audit io.Writer) {
 			http.Error(w, "want a WebSocket, a command, and a container that runs", http.StatusBadRequest)
 			return nil
 		}
-		_, _ = fmt.Fprintf(audit, "%s exec of %q in container %q of pod %s/%s by the page, user %s from %s\n",
-			h.now().Format(time.RFC3339), command, container, pod.Namespace, pod.Name, peerOf(req),
-			req.RemoteAddr)
+		h.note(audit, "exec of %q in container %q of pod %s/%s by the page, user %s from %s", command, container,
+			pod.Namespace, pod.Name, peerOf(req), req.RemoteAddr)
 		query := url.Values{"command": command, "input": {"1"}, "output": {"1"}, "tty": {"1"}}
 		target := &url.URL{Scheme: "http", Host: "agent", Path: client.PathOf("exec", pod, container),
 			RawQuery: query.Encode()}
@@ -56,7 +50,7 @@ func (h *handler) allowExec(audit io.Writer) {
 			ModifyResponse: func(resp *http.Response) error { // a browser does not show it
 				if resp.StatusCode != http.StatusSwitchingProtocols {
 					text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-					_, _ = fmt.Fprintf(audit, "%s the exec has not begun: %q\n", h.now().Format(time.RFC3339), text)
+					h.note(audit, "the exec has not begun: %q", text)
 					resp.Body = http.NoBody
 				}
 				return nil

@@ -16,7 +16,8 @@ import (
 // Commands are executed only where that is allowed, with the token, and each is in the audit log before it begins. (A
 // session is in the end-to-end test of the page.)
 func TestExec(t *testing.T) {
-	path, requests := socket(t, podtest.Pod(v1.PodRunning, podtest.Running("a", true), podtest.Waiting("b", "ErrImagePull", "")))
+	path, requests := socket(t, podtest.Pod(v1.PodRunning, podtest.Running("a", true),
+		podtest.Waiting("b", "ErrImagePull", "")))
 	h := newHandler(newAgent(path), token)
 	h.now = func() time.Time { return podtest.Noon }
 	const exec = "/api/pods/u1/exec/a?command=sh&command=-l"

@@ -34,12 +34,15 @@ var web embed.FS
 
 // files are the files of the page, with their types.
 var files = map[string]string{
-	"index.html": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
+	"index.html": "text/html; charset=utf-8", "style.css": styleSheet,
 	"app.js": javaScript, "list.js": javaScript, "logs.js": javaScript, "usage.js": javaScript,
 	"net.js": javaScript, "draw.js": javaScript, "node.js": javaScript, "session.js": javaScript,
 }
 
-const javaScript = "text/javascript; charset=utf-8"
+const (
+	javaScript = "text/javascript; charset=utf-8"
+	styleSheet = "text/css; charset=utf-8"
+)
 
 // policy is the Content-Security-Policy: the files of the page, and requests to where they came from.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
@@ -261,6 +264,15 @@ func (h *handler) find(req *http.Request) (pod *v1.Pod, goneAt *time.Time, err e
 		}
 	}
 	return nil, nil, errNoPod
+}
+
+// findHere returns the pod of the request, which is on the node.
+func (h *handler) findHere(req *http.Request) (*v1.Pod, error) {
+	pod, goneAt, err := h.find(req)
+	if err == nil && goneAt != nil {
+		err = errNoPod
+	}
+	return pod, err
 }
 
 // pod answers with one pod.

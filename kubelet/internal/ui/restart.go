@@ -23,10 +23,7 @@ import (
 func (h *handler) allowRestart(audit io.Writer) {
 	h.restarts = true
 	h.data("POST", "/api/pods/{uid}/restart", func(w http.ResponseWriter, req *http.Request) error {
-		pod, goneAt, err := h.find(req)
-		if err == nil && goneAt != nil {
-			err = errNoPod
-		}
+		pod, err := h.findHere(req)
 		if err != nil {
 			return err
 		}
@@ -35,8 +32,7 @@ func (h *handler) allowRestart(audit io.Writer) {
 			return err
 		}
 		by := "the page, user " + peerOf(req)
-		_, _ = fmt.Fprintf(audit, "%s restart of %q in pod %s/%s by %s from %s\n", h.now().Format(time.RFC3339), names,
-			pod.Namespace, pod.Name, by, req.RemoteAddr)
+		h.note(audit, "restart of %q in pod %s/%s by %s from %s", names, pod.Namespace, pod.Name, by, req.RemoteAddr)
 		query := url.Values{"container": names, "by": {by}}
 		// Containers that are being stopped are not left half-way when the browser goes away.
 		resp, err := h.agent.Do(context.WithoutCancel(req.Context()), http.MethodPost,
@@ -46,6 +42,11 @@ func (h *handler) allowRestart(audit io.Writer) {
 		}
 		return resp.Body.Close()
 	})
+}
+
+// note writes a line of the audit log.
+func (h *handler) note(audit io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(audit, h.now().Format(time.RFC3339)+" "+format+"\n", args...)
 }
 
 // peerOf returns the user of this machine whose process has the other end of the connection of a request; with a

@@ -190,7 +190,7 @@ func (h *handler) offer(d *details, pod *v1.Pod) {
 	d.Grace = podspec.GracePeriod(pod)
 	for i := range d.Containers {
 		c := &d.Containers[i]
-		runs := strings.HasPrefix(c.State, "Running")
+		runs := runs(pod, c.Name)
 		_, _, err := client.RestartOf(pod, c.Name)
 		c.Restart = h.restarts && runs && err == nil
 		c.Exec = h.execs && runs

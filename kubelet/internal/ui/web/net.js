@@ -45,6 +45,16 @@ export async function request(path, signal, method = 'GET', headers = {}) {
   throw new (kinds[resp.status] || Error)((await resp.text()).trim());
 }
 
+const protocol = 'v5.channel.k8s.io', tokenProtocol = 'base64url.bearer.authorization.k8s.io.';
+
+// connect opens a session. A WebSocket has no headers, so the token is a subprotocol.
+export function connect(path) {
+  const address = new URL(path, location.href.split('#')[0]);
+  address.protocol = address.protocol.replace('http', 'ws');
+  const token = btoa(sessionStorage.getItem('token') || '').replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+  return new WebSocket(address, [protocol, tokenProtocol + token]);
+}
+
 const answers = new Map(), mostAnswers = 8; // the latest values by path, with their tags
 
 // read returns a value, the same object as before if it has not changed. The error is a TimeoutError if there is no

@@ -1,9 +1,9 @@
 // The terminal of a command in a container.
 
 import { el, setText } from './draw.js';
+import { connect } from './net.js';
 
 const $ = id => document.getElementById(id);
-const protocol = 'v5.channel.k8s.io', tokenProtocol = 'base64url.bearer.authorization.k8s.io.';
 const stdin = 0, stdout = 1, status = 3, resize = 4; // the first byte of a message
 
 let sheets = [];
@@ -71,11 +71,8 @@ export async function openSession(uid, container, command, signal) {
   term.loadAddon(fit);
   term.open(box);
 
-  const address = new URL(`api/pods/${encodeURIComponent(uid)}/exec/${encodeURIComponent(container)}`, location.href.split('#')[0]);
-  address.protocol = address.protocol.replace('http', 'ws');
-  for (const word of command) address.searchParams.append('command', word);
-  const token = btoa(sessionStorage.getItem('token') || '').replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
-  const socket = new WebSocket(address, [protocol, tokenProtocol + token]);
+  const words = new URLSearchParams(command.map(word => ['command', word]));
+  const socket = connect(`api/pods/${encodeURIComponent(uid)}/exec/${encodeURIComponent(container)}?${words}`);
   socket.binaryType = 'arraybuffer';
   const send = (channel, bytes) => {
     if (socket.readyState === WebSocket.OPEN) socket.send(new Uint8Array([channel, ...bytes]));

@@ -146,7 +146,10 @@ func (m *module) read(dir string) error {
 			if err != nil {
 				return err
 			}
-			m.npm = contents.Dependencies
+			if m.npm == nil {
+				m.npm = map[string]string{}
+			}
+			maps.Copy(m.npm, contents.Dependencies)
 		}
 		if entry.IsDir() || !licenseName.MatchString(entry.Name()) || strings.HasSuffix(entry.Name(), ".go") {
 			continue
