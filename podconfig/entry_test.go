@@ -205,6 +205,18 @@ func TestMuxKeepsAPodWhoseUpdateIsNotValid(t *testing.T) {
 				assert.Empty(t, r.mux.Sources()[0].Rejected)
 				step("DELETE broker a/1", testPod("1", "a", bad, deleted))
 				require.Len(t, r.mux.Sources()[0].Rejected, 1)
+				step("UPDATE broker a/1", good) // not deleted
+				assert.Empty(t, r.mux.Sources()[0].Rejected)
+				step("DELETE broker a/1", testPod("1", "a", bad, deleted))
+				s.do(func(sink podconfig.Sink) { sink.Apply(podconfig.Delta{Update: []*v1.Pod{good, good}}) })
+				assert.Equal(t, []string{"UPDATE broker a/1"}, r.read(), "the same pod twice")
+				step("DELETE broker a/1", testPod("1", "a", bad, deleted))
+				step("UPDATE broker a/1", good)
+				s.do(func(sink podconfig.Sink) {
+					sink.Apply(podconfig.Delta{Update: []*v1.Pod{testPod("1", "a", bad, deleted)}})
+				})
+				assert.Equal(t, []string{"DELETE broker a/1"}, r.read())
+				step("UPDATE broker a/1", good)
 				s.do(func(sink podconfig.Sink) { sink.Apply(podconfig.Delta{Remove: []types.UID{"1"}}) })
 				assert.Equal(t, []string{"REMOVE broker a/1"}, r.read())
 				assert.Empty(t, r.mux.Sources()[0].Rejected)

@@ -69,7 +69,7 @@ type offer struct {
 	version *version
 	// snapshot is the number of the last snapshot that had the pod.
 	snapshot uint64
-	// restored is true until the source itself has delivered the pod.
+	// restored is true until the source itself has delivered the pod, also if that was not accepted.
 	restored bool
 	// withdrawn is the version with which the offer was withdrawn, if its deletion was requested
 	// and no other pod of the UID has been desired since. It may have a shorter grace period
@@ -168,7 +168,7 @@ func (r *registration) set(c *offers, pods []*v1.Pod) []rejection {
 	}
 	offered := 0
 	for i, pod := range pods {
-		if o := r.last[i]; r.unchanged(o, pod) {
+		if o := r.last[i]; r.unchanged(o, pod, refused) {
 			o.snapshot = r.snapshots
 			offered++
 			continue
@@ -211,7 +211,7 @@ func (r *registration) enter(c *offers, pod *v1.Pod, refused map[types.UID]refus
 		return r.put(c, o, pod, accepted), nil
 	}
 	if o != nil {
-		o.snapshot = r.snapshots
+		o.snapshot, o.restored = r.snapshots, false
 		r.end(c, o, pod)
 	}
 	return o, err
@@ -235,10 +235,14 @@ func (r *registration) isNew(pod *v1.Pod, err error, reported map[string]Rejecti
 	return !known
 }
 
-// unchanged reports whether o, the offer at the position of pod in the last snapshot, has
-// the same pod by pointer, and the current snapshot has not had it at an earlier position.
-func (r *registration) unchanged(o *offer, pod *v1.Pod) bool {
-	return o != nil && pod != nil && o.given == pod && o.snapshot != r.snapshots
+// unchanged reports whether o, the offer at the position of pod in the last snapshot, has the same pod by pointer, no
+// update of it was refused since, and the current snapshot has not had it at an earlier position.
+func (r *registration) unchanged(o *offer, pod *v1.Pod, refused map[types.UID]refusal) bool {
+	if o == nil || pod == nil || o.given != pod || o.snapshot == r.snapshots {
+		return false
+	}
+	_, since := refused[pod.UID]
+	return !since
 }
 
 // duplicate returns the error of a pod whose UID or full name another pod has.
@@ -258,14 +262,14 @@ func (r *registration) duplicate(pod *v1.Pod, holder *offer, what string) error 
 func (r *registration) apply(c *offers, d Delta) []rejection {
 	var rejections []rejection
 	// without a size: a small one needs no memory on the heap
-	latest, updates := map[types.UID]*v1.Pod{}, map[types.UID]accepted{}
-	for _, pod := range d.Update {
+	latest, updates := map[types.UID]int{}, map[types.UID]accepted{} // of latest the places in d.Update
+	for i, pod := range d.Update {
 		if pod != nil {
-			latest[pod.UID] = pod
+			latest[pod.UID] = i
 		}
 	}
-	for _, pod := range d.Update {
-		if pod == nil || latest[pod.UID] != pod {
+	for i, pod := range d.Update {
+		if pod == nil || latest[pod.UID] != i {
 			continue
 		}
 		before, known := r.refused[pod.UID]
@@ -289,7 +293,7 @@ func (r *registration) apply(c *offers, d Delta) []rejection {
 		}
 	}
 	for _, uid := range d.Remove {
-		if latest[uid] != nil {
+		if _, updated := latest[uid]; updated {
 			continue
 		}
 		if o := r.offers[uid]; o != nil {
@@ -299,8 +303,8 @@ func (r *registration) apply(c *offers, d Delta) []rejection {
 			r.forget(uid, before)
 		}
 	}
-	for _, pod := range d.Update {
-		if pod == nil || latest[pod.UID] != pod {
+	for i, pod := range d.Update {
+		if pod == nil || latest[pod.UID] != i {
 			continue
 		}
 		a, ok := updates[pod.UID]

@@ -72,6 +72,14 @@ func TestMuxRestore(t *testing.T) {
 					r.mux.Sources())
 			},
 		},
+		"the source has it with something that is not valid": {
+			[]*v1.Pod{testPod("1", "a", from("file"))},
+			func(r *rig) {
+				r.set(0, testPod("1", "a", func(p *v1.Pod) { p.Spec.Containers[0].Name = "../c" }))
+				assert.Equal(r.t, []string{"ADD file a/1"}, r.read(), "as it was")
+				assert.True(r.t, r.mux.Sources()[0].Seen)
+			},
+		},
 		"restored pods hold their names until their source answers": {
 			[]*v1.Pod{testPod("1", "a", from("http"))},
 			func(r *rig) {
