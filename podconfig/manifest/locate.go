@@ -74,6 +74,9 @@ func misfit(t reflect.Type, value any, path *field.Path) *field.Error {
 		}
 		return nil
 	case reflect.String:
+		if _, ok := value.(bool); ok {
+			return leaf(t, value, path, "must be a string; y, yes, on, n, no and off are booleans without quotes")
+		}
 		return leaf(t, value, path, "must be a string")
 	case reflect.Bool:
 		return leaf(t, value, path, "must be true or false")

@@ -74,7 +74,8 @@ func TestSocketComesAndGoes(t *testing.T) {
 	err := check()
 	require.ErrorIs(t, err, runtime.ErrUnavailable)
 	assert.ErrorContains(t, err, "container runtime at unix://"+path+" does not answer; is it running, is this its "+
-		"CRI socket, and may this user open it?")
+		"CRI socket, and may this user open it? Status: dial unix "+path+": connect: no such file or directory: "+
+		"container runtime unavailable")
 
 	served := fake.New(fake.Options{Without: append(fake.ListStreams(), "ListPodSandbox", "ListContainers")})
 	served.Script(fake.Target{}, fake.Behavior{Exec: func(context.Context, []string) (runtime.ExecResult, error) {

@@ -66,6 +66,9 @@ func wrapCall(call, about string, err, ctxErr error) error {
 		e.class = runtime.ErrNotFound
 	case code == codes.Unavailable, code == codes.Unknown && strings.Contains(st.Message(), notInitialized):
 		e.class = runtime.ErrUnavailable
+		if why, ok := strings.CutPrefix(e.message, `connection error: desc = "transport: Error while dialing: `); ok {
+			e.message = strings.TrimSuffix(why, `"`) // as in "dial unix /run/cri.sock: connect: connection refused"
+		}
 	case code == codes.Unimplemented:
 		e.class = errors.ErrUnsupported
 	case code == codes.ResourceExhausted:
