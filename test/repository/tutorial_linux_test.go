@@ -52,6 +52,14 @@ func TestTryIt(t *testing.T) {
 	p := newTypist(t, tree)
 	list := blocks(t, "README.md", "## Try it")
 	require.Len(t, list, 3)
+	t.Cleanup(func() {
+		if t.Failed() { // otherwise the last of its commands is stop
+			stop := exec.Command(p.bin+"/minikubelet", "stop")
+			stop.Env = p.env
+			out, err := stop.CombinedOutput()
+			t.Logf("stop: %s%v", out, err)
+		}
+	})
 	p.execute(strings.TrimSpace(list[0][2]) + " --healthz-port 0") // other tests have agents at the same time
 	commands := strings.Split(strings.TrimSpace(list[1][2]), "\n")
 	p.execute(commands[0])
