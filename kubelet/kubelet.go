@@ -455,11 +455,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	left, err := k.run(ctx)
 	err = errors.Join(err, k.close())
-	s, endpoint := k.settings, ""
-	if !s.Embedded {
-		endpoint = s.ContainerRuntimeEndpoint
-	}
-	if text := farewell(left, s.Program(), s.RootDir, endpoint); text != "" && k.opts.process.err != nil &&
+	s := k.settings
+	if text := farewell(left, s.Program(), s.RootDir, endpointOf(s)); text != "" && k.opts.process.err != nil &&
 		k.display.Interactive() {
 		fmt.Fprintln(k.opts.process.err, text)
 	} else if text != "" {

@@ -165,6 +165,14 @@ func (o *Options) logger(s *config.Settings) (log logr.Logger, display *terminal
 	return logr.FromSlogHandler(display.Handler()), display, true
 }
 
+// endpointOf returns the CRI socket of a container runtime, "" for the embedded one.
+func endpointOf(s *config.Settings) string {
+	if s.Embedded {
+		return ""
+	}
+	return s.ContainerRuntimeEndpoint
+}
+
 // farewell returns a sentence about the containers that still run, "" if there are none. The endpoint is "" for the
 // embedded runtime.
 func farewell(r local.Running, program config.Program, rootDir, endpoint string) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -333,4 +334,37 @@ func TestFarewell(t *testing.T) {
 	assert.Equal(t, "3 containers of 2 pods go on running; the next agent takes over. To end them: minikubelet stop "+
 		"--root-dir '/var/lib/my agent' --container-runtime-endpoint unix:///run/x.sock",
 		farewell(local.Running{Pods: 2, Containers: 3}, config.Program{}, root, "unix:///run/x.sock"))
+}
+
+// Without an agent, commands ask the container runtime of the last one, be it named or not.
+func TestCommandsWithoutAnAgentAskTheRuntimeOfTheLast(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	command := func(args ...string) string {
+		var out strings.Builder
+		env := client.Env{Out: &out, Err: &out,
+			Left: func(ctx context.Context, rootDir, endpoint string) (http.Handler, string, error) {
+				return left(ctx, config.Program{}, rootDir, endpoint)
+			}}
+		err := client.Run(t.Context(), append([]string{"--root-dir", b.root}, args...), env)
+		assert.Equal(t, client.ExitCode(3), err)
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	b.put("web", "i")
+	b.start()
+	b.await("web-n 1/1 Running", "pods")
+	b.stop()
+	for _, args := range [][]string{{"pods"}, {"pods", "--container-runtime-endpoint", b.endpoint}} {
+		text := command(args...)
+		assert.Contains(t, text, "web-n 1/1 Running")
+		assert.Contains(t, text, "1 container of 1 pod goes on running")
+		assert.Contains(t, text, "--container-runtime-endpoint "+b.endpoint)
+	}
+	assert.Contains(t, command("status"), "1 container of 1 pod goes on running")
+	assert.Contains(t, b.command("stop"), "give its --container-runtime-endpoint "+b.endpoint)
+
+	defer b.rt.Inject(fake.Fault{Call: "ListPodSandbox", Err: runtime.ErrUnavailable})()
+	text := command("pods")
+	assert.Contains(t, text, "Its pods may go on running in the container runtime, which does not list them: ")
+	assert.Contains(t, text, "NoAgent: no agent runs, and the container runtime does not say what runs")
 }

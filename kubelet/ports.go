@@ -89,6 +89,9 @@ func listen(s *config.Settings) ([]listener, error) {
 // listenSocket opens the socket for commands. If it cannot be opened, the agent runs
 // without; but another agent in the same directory is an error.
 func listenSocket(ctx context.Context, s *config.Settings, log logr.Logger) (net.Listener, error) {
+	if err := local.NoteEndpoint(s.RootDir, endpointOf(s)); err != nil {
+		log.Error(err, "Commands will not find the pods when no agent runs")
+	}
 	path := filepath.Join(s.RootDir, config.SocketName)
 	l, err := server.ListenUnix(ctx, path)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeletkit/kubeletkit"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/client"
 	"github.com/kubeletkit/kubeletkit/kubelet/internal/config"
+	"github.com/kubeletkit/kubeletkit/kubelet/internal/local"
 	"github.com/kubeletkit/kubeletkit/node/cgroup"
 	"github.com/kubeletkit/kubeletkit/node/volume"
 	"github.com/kubeletkit/kubeletkit/runtime"
@@ -51,8 +52,8 @@ func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) erro
 		}
 		return fmt.Errorf("no agent answers on %s, and no agent with the embedded runtime has run in %s; is this "+
 			"its --root-dir? "+
-			"For the pods of a container runtime start the agent again, or give its --container-runtime-endpoint",
-			filepath.Join(rootDir, config.SocketName), rootDir)
+			"For the pods of a container runtime start the agent again, or give its --container-runtime-endpoint%s",
+			filepath.Join(rootDir, config.SocketName), rootDir, noted(rootDir))
 	}
 	rt, err := openEmbedded(ctx, s, silent())
 	switch {
@@ -184,4 +185,12 @@ func removeCgroups(pods *cgroup.Pods, uids []types.UID) error {
 		errs = append(errs, pods.Remove(uid))
 	}
 	return errors.Join(append(errs, pods.RemoveAbove())...)
+}
+
+// noted returns the endpoint of the agent that was started last, as the value of a flag, or "".
+func noted(rootDir string) string {
+	if endpoint := local.LastEndpoint(rootDir); endpoint != "" {
+		return " " + shellWord(endpoint)
+	}
+	return ""
 }

@@ -33,8 +33,8 @@ type Env struct {
 	// runtime or "" if that is the embedded one.
 	StopPods func(ctx context.Context, rootDir, endpoint string) error
 	// Left returns a handler that answers GET requests from what an agent that does not run has left in its root
-	// directory and in its container runtime, and sentences about what goes on running. The endpoint is as that of
-	// StopPods. nil: commands show nothing without an agent.
+	// directory and in its container runtime, and sentences about what goes on running. The endpoint is "" for the
+	// runtime of the agent that was started last. nil: commands show nothing without an agent.
 	Left func(ctx context.Context, rootDir, endpoint string) (handler http.Handler, text string, err error)
 	// More are further commands, whose texts have the name of the program as those of this package. Commands are those
 	// of the program; without a group they are among the other commands.

@@ -21,7 +21,7 @@ func (c *call) leftFlag(fs *pflag.FlagSet) {
 
 func (c *call) endpointFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&c.endpoint, "container-runtime-endpoint", "", "CRI socket of the pods to show if no agent runs "+
-		"(default: the embedded runtime)")
+		"(default: that of the agent that ran last)")
 }
 
 // useLeft has the client answer from what the agent has left, if the error means that none runs. It reports whether it

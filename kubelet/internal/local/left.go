@@ -25,20 +25,46 @@ const reasonNoAgent = "NoAgent"
 // ErrNothingLeft means that no agent has left anything in the directory.
 var ErrNothingLeft = errors.New("no agent has left anything on the disk")
 
+// endpointFile has the CRI socket of the agent that was started last in a root directory. It is not there for the
+// embedded runtime.
+const endpointFile = "container-runtime-endpoint"
+
+// NoteEndpoint notes the CRI socket of an agent in its root directory, "" for the embedded runtime.
+func NoteEndpoint(root, endpoint string) error {
+	path := filepath.Join(root, endpointFile)
+	if endpoint != "" {
+		return os.WriteFile(path, []byte(endpoint), 0o600)
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// LastEndpoint returns what [NoteEndpoint] has noted last, "" if nothing is there.
+func LastEndpoint(root string) string {
+	noted, _ := os.ReadFile(filepath.Join(root, endpointFile))
+	return string(noted)
+}
+
 // Left is what an agent that does not run has left: its pods by their checkpoints and by the runtime, their histories
 // and logs. It serves what shows these; of a [control.Node] it has nothing else.
 type Left struct {
 	control.Node
+	without  string // the message of pods that the runtime does not have
 	pods     []*v1.Pod
 	statuses map[types.UID]*runtime.PodStatus
 	past     *history.Memory
 	node     string
 }
 
-// ReadLeft reads what an agent has left in its root directory. It changes nothing. running are the pods of the runtime.
-// The error wraps [ErrNothingLeft] if there is nothing.
-func ReadLeft(ctx context.Context, root string, running []*runtime.PodStatus) (*Left, error) {
-	l := &Left{statuses: map[types.UID]*runtime.PodStatus{}}
+// ReadLeft reads what an agent has left in its root directory. It changes nothing. running are the pods of the runtime,
+// if these are known. The error wraps [ErrNothingLeft] if there is nothing.
+func ReadLeft(ctx context.Context, root string, running []*runtime.PodStatus, known bool) (*Left, error) {
+	l := &Left{without: "nothing of it runs, and no agent runs that starts it", statuses: map[types.UID]*runtime.PodStatus{}}
+	if !known {
+		l.without = "no agent runs, and the container runtime does not say what runs"
+	}
 	pods, err := checkpoint.Read(ctx, filepath.Join(root, "podcheckpoint"))
 	if err != nil && len(pods) == 0 {
 		return nil, err
@@ -92,8 +118,7 @@ func (l *Left) add(pod *v1.Pod, root string) {
 		pod.Status = status.Generate(status.Input{Pod: pod, Runtime: seen, Now: time.Now()})
 		return
 	}
-	pod.Status = v1.PodStatus{Phase: v1.PodPending, Reason: reasonNoAgent,
-		Message: "nothing of it runs, and no agent runs that starts it"}
+	pod.Status = v1.PodStatus{Phase: v1.PodPending, Reason: reasonNoAgent, Message: l.without}
 	for _, logs := range []string{filepath.Join(root, "logs"), "/var/log/pods"} {
 		if s := loggedInstances(pod, filepath.Join(logs, runtime.RefOf(pod).LogDirName())); len(s.Containers) > 0 {
 			l.statuses[pod.UID] = s
