@@ -19,6 +19,7 @@ var unlimitedReads = map[string]string{
 	"kubelet/check.go":                   "files of the kernel, and directories of a kubelet",
 	"kubelet/internal/local/disk.go":     "directories of the agent",
 	"kubelet/internal/local/gonelogs.go": "directories of the agent",
+	"kubelet/internal/local/left.go":     "a file of the agent",
 	"kubelet/metrics.go":                 "a file of the kernel",
 	"kubelet/host.go":                    "files of the kernel",
 	"kubelet/internal/client/":           "what a command copies: a second signal ends it",
