@@ -186,7 +186,7 @@ func notImplemented(prefix string, fields map[string]any) []string {
 	for name, value := range fields {
 		path := prefix + name
 		gate, isGate := strings.CutPrefix(path, gatesField)
-		if g, _ := findGate(gate); slices.Contains(known, path) || isGate && g.here == "obeyed" {
+		if g, _ := findGate(gate); slices.Contains(known, path) || isGate && (g.here == "obeyed" || g.here == "part") {
 			continue
 		}
 		below, isMap := value.(map[string]any)

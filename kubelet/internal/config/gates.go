@@ -124,9 +124,11 @@ func (s *Settings) validateGates() error {
 		errs = append(errs, fmt.Errorf("cpuCFSQuotaPeriod %s: another period than %s needs the feature gate %s", period,
 			defaultCPUPeriod, cpuPeriodGate))
 	}
-	if s.PodLevelResources() && !s.gateOn(podResizeGate) {
-		errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off "+
-			"both, or run a kubelet", podResizeGate, podLevelGate))
+	for name, g := range eachGate() {
+		if (g.here == "part" || name == podResizeGate) && !s.gateOn(name) && s.PodLevelResources() {
+			errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off "+
+				"both, or run a kubelet", name, podLevelGate))
+		}
 	}
 	if s.gateOn(managersGate) && !s.PodLevelResources() {
 		errs = append(errs, fmt.Errorf("feature gate %s: needs the feature gate %s", managersGate, podLevelGate))

@@ -31,6 +31,8 @@ func TestFeatureGates(t *testing.T) {
 		{given: "CustomCPUCFSQuotaPeriod=false"},
 		{given: "PodLevelResources=false"},
 		{given: "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false"},
+		{given: "PodLevelResources=false,PodLevelResourcesFixDefaulting=false,PodLevelResourcesFixKubeletQOSClass=false"},
+		{given: "PodLevelResourcesFixKubeletQOSClass=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "InPlacePodLevelResourcesVerticalScaling=false", err: "cannot be switched off here while PodLevelResources is on"},
 		{given: "GracefulNodeShutdown=true"},
 		{given: "InPlacePodVerticalScalingSchedulerPreemption=true"},
