@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,4 +65,46 @@ func benchmarkWrites(b *testing.B, n int) {
 		disband(b, c, agent)
 	})
 	took.report(b, list, "runtime-syncs", bareClient, nil)
+}
+
+// fsyncDelay is how much longer each fsync of an agent takes in BenchmarkSlowDisk.
+const fsyncDelay = "15ms"
+
+// BenchmarkSlowDisk starts n pods with agents that have a fast disk, and with agents each of whose fsyncs takes 15 ms
+// longer, as on a network disk or a hard disk. strace delays them, and stops the agent at no other call. The runtime has
+// the fast disk in both.
+//
+//	KUBELET_BIN=… go test -run '^$' -bench SlowDisk -benchtime 5x -timeout 60m
+func BenchmarkSlowDisk(b *testing.B) {
+	forEachSize(b, "100", benchmarkSlowDisk)
+}
+
+func benchmarkSlowDisk(b *testing.B, n int) {
+	Need(b, "strace")
+	const slow = "-slow"
+	var list []contestant
+	for _, who := range contestants(b, minikubelet, kubelet) {
+		binary := cmp.Or(who.options.Binary, MinikubeletBinary(b))
+		list = append(list, who)
+		who.name += slow
+		who.options.Binary = filepath.Join(b.TempDir(), filepath.Base(binary)) // the harness knows a kubelet by its name
+		who.options.Current = strings.HasPrefix(who.name, minikubelet)
+		script := fmt.Sprintf("#!/bin/sh\nexec strace -D -f -qqq --seccomp-bpf -o /dev/null -e signal=none "+
+			"-e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=%s '%s' \"$@\"\n", fsyncDelay, binary)
+		if err := os.WriteFile(who.options.Binary, []byte(script), 0o755); err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, who)
+	}
+	c := benchCluster(b)
+	took, rounds := samples{}, 0
+	turn := func(who contestant, add func(unit string, value float64)) {
+		rounds++
+		agentRound(b, c, who.options, benchPods(fmt.Sprintf("slow-%d", rounds), n), nil, add)
+	}
+	turn(list[0], func(string, float64) {}) // it fills the caches
+	takeTurns(b, list, func(who contestant) {
+		turn(who, func(unit string, value float64) { took.add(who.name, unit, value) })
+	})
+	took.report(b, list, "s", minikubelet, nil)
 }
