@@ -173,6 +173,15 @@ func endpointOf(s *config.Settings) string {
 	return s.ContainerRuntimeEndpoint
 }
 
+// endpointFlag returns the flag of a CRI socket as it is typed, without a value if the endpoint is "".
+func endpointFlag(endpoint string) string {
+	const name = "--container-runtime-endpoint"
+	if endpoint == "" {
+		return name
+	}
+	return name + " " + shellWord(endpoint)
+}
+
 // farewell returns a sentence about the containers that still run, "" if there are none. The endpoint is "" for the
 // embedded runtime.
 func farewell(r local.Running, program config.Program, rootDir, endpoint string) string {
@@ -189,7 +198,7 @@ func farewell(r local.Running, program config.Program, rootDir, endpoint string)
 	what := count(r.Containers, "process", "processes")
 	if endpoint != "" {
 		what = count(r.Containers, "container", "containers")
-		command += " --container-runtime-endpoint " + shellWord(endpoint)
+		command += " " + endpointFlag(endpoint)
 	}
 	verb := "go on running"
 	if r.Containers == 1 {

@@ -86,8 +86,8 @@ func listen(s *config.Settings) ([]listener, error) {
 	return out, nil
 }
 
-// listenSocket opens the socket for commands. If it cannot be opened, the agent runs
-// without; but another agent in the same directory is an error.
+// listenSocket opens the socket for commands, and notes which runtime they ask while no agent runs. If it cannot be
+// opened, the agent runs without; but another agent in the same directory is an error.
 func listenSocket(ctx context.Context, s *config.Settings, log logr.Logger) (net.Listener, error) {
 	if err := local.NoteEndpoint(s.RootDir, endpointOf(s)); err != nil {
 		log.Error(err, "Commands will not find the pods when no agent runs")

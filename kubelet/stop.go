@@ -52,8 +52,8 @@ func stopPods(ctx context.Context, rootDir, endpoint string, out io.Writer) erro
 		}
 		return fmt.Errorf("no agent answers on %s, and no agent with the embedded runtime has run in %s; is this "+
 			"its --root-dir? "+
-			"For the pods of a container runtime start the agent again, or give its --container-runtime-endpoint%s",
-			filepath.Join(rootDir, config.SocketName), rootDir, noted(rootDir))
+			"For the pods of a container runtime start the agent again, or give its %s",
+			filepath.Join(rootDir, config.SocketName), rootDir, endpointFlag(local.LastEndpoint(rootDir)))
 	}
 	rt, err := openEmbedded(ctx, s, silent())
 	switch {
@@ -185,12 +185,4 @@ func removeCgroups(pods *cgroup.Pods, uids []types.UID) error {
 		errs = append(errs, pods.Remove(uid))
 	}
 	return errors.Join(append(errs, pods.RemoveAbove())...)
-}
-
-// noted returns the endpoint of the agent that was started last, as the value of a flag, or "".
-func noted(rootDir string) string {
-	if endpoint := local.LastEndpoint(rootDir); endpoint != "" {
-		return " " + shellWord(endpoint)
-	}
-	return ""
 }

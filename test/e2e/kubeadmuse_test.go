@@ -36,7 +36,7 @@ type use struct {
 	// young is when the containers have started at the earliest that are new ones for the kubelet that runs. It is
 	// zero while this agent runs.
 	young time.Time
-	// serverEnd is when the test has ended the API server; until it runs again, nobody can renew a lease.
+	// serverEnd is the time at which the test ended the API server. No lease is renewed until it runs again.
 	serverEnd time.Time
 
 	counts  map[string]int

@@ -71,8 +71,8 @@ func benchmarkWrites(b *testing.B, n int) {
 const fsyncDelay = "15ms"
 
 // BenchmarkSlowDisk starts n pods with agents that have a fast disk, and with agents each of whose fsyncs takes 15 ms
-// longer, as on a network disk or a hard disk. strace delays them, and stops the agent at no other call. The runtime has
-// the fast disk in both.
+// longer, as on a network disk or a hard disk. strace delays them, and stops the agent at no other call. The runtime
+// has the fast disk in both.
 //
 //	KUBELET_BIN=… go test -run '^$' -bench SlowDisk -benchtime 5x -timeout 60m
 func BenchmarkSlowDisk(b *testing.B) {

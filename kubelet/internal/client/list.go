@@ -80,8 +80,8 @@ type item struct {
 	gone func() []string
 }
 
-// watchItems prints a list of what kind says, and with --watch each element again when it has changed or is gone. list
-// returns the elements, and all of them as one value.
+// watchItems prints a list, and with --watch each element again when it has changed or is gone. list returns the
+// elements, and all of them as one value. kind is their name in the plural, for a list that is empty.
 func watchItems(ctx context.Context, c *call, p *printer, kind string, list func() ([]item, any, error)) error {
 	var shown []item
 	first := true

@@ -125,7 +125,7 @@ func (s *Settings) validateGates() error {
 			defaultCPUPeriod, cpuPeriodGate))
 	}
 	for name, g := range eachGate() {
-		if (g.here == "part" || name == podResizeGate) && !s.gateOn(name) && s.PodLevelResources() {
+		if g.here == "part" && !s.gateOn(name) && s.PodLevelResources() {
 			errs = append(errs, fmt.Errorf("feature gate %s: cannot be switched off here while %s is on; switch off "+
 				"both, or run a kubelet", name, podLevelGate))
 		}

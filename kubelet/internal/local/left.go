@@ -61,7 +61,8 @@ type Left struct {
 // ReadLeft reads what an agent has left in its root directory. It changes nothing. running are the pods of the runtime,
 // if these are known. The error wraps [ErrNothingLeft] if there is nothing.
 func ReadLeft(ctx context.Context, root string, running []*runtime.PodStatus, known bool) (*Left, error) {
-	l := &Left{without: "nothing of it runs, and no agent runs that starts it", statuses: map[types.UID]*runtime.PodStatus{}}
+	l := &Left{statuses: map[types.UID]*runtime.PodStatus{}}
+	l.without = "nothing of it runs, and no agent runs that starts it"
 	if !known {
 		l.without = "no agent runs, and the container runtime does not say what runs"
 	}
